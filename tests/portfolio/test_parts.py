@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -232,6 +233,14 @@ def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
     assert len(leaders[1]) <= len(leaders[0])
     first = next(each for each in members_for(tight, False) if each.role == "prove")
     assert (first.name, first.afresh) == ("annealing", True)
+    by_options = {"resident": {"overfull": "priced"}, "peak": {}}  # a peak has no price
+    for memory, expected in by_options.items():
+        counted = replace(tight, options=replace(tight.options, memory=memory))
+        own = [each for each in members_for(counted, False) if each.afresh]
+        annealings = [dict(each.options) for each in own if each.name == "annealing"]
+        assert len(annealings) == 2
+        assert all(each.items() >= expected.items() for each in annealings)
+        assert all(("overfull" in each) == bool(expected) for each in annealings)
 
 
 def test_full_devices_are_searched_for_long_where_ops_are_fewer_too():

@@ -149,10 +149,11 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "temperature": "seconds at the start (a twentieth of the mean worsening; order=free: "
             "up to four makespans per op, the more evaluations the hotter)",
             "cooling": "factor per as many evaluations as units (ends at 1/1000)",
-            "order": "breadth-first, or free: from region moves, search the order of ops and "
-            "transfers too",
+            "order": "breadth-first, or free: search the order of ops and transfers too",
             "overfull": "never, or priced: with order=free devices may have too much on the way, "
             "at a price (never)",
+            "start": "region-moves, or simple: with order=free the best of HEFT and simpler rules "
+            "(region-moves)",
         },
         quick=False,
     ),

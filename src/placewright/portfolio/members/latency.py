@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from placewright.portfolio.members.member import (
     CHAIN,
     ENOUGH,
@@ -13,6 +16,7 @@ from placewright.portfolio.members.member import (
     STEPS,
     WHOLE,
     Member,
+    Role,
 )
 
 NEIGHBOURHOODS = {"iterations": "20"}
@@ -21,6 +25,21 @@ STRETCHES = "latency.stretches:prove"
 LEARNING = 2.0  # seconds in which `lns` learns which neighbourhoods help
 FEW_UNITS = 0.25  # of the ops
 NODES = {"nodes": "200", "processes": "1"}
+
+RESIDENT = {"memory": "resident"}
+PEAK = {"memory": "peak"}
+
+
+def of_its_own(
+    role: Role, options: Mapping[str, str] | None = None, **when: Any
+) -> tuple[Member, Member]:
+    """`annealing` from a start of its own, on devices short of memory: a peak has no price."""
+    priced, free = ({**each, **(options or {})} for each in (PRICED, FREE))
+    return (
+        Member("annealing", role, priced, afresh=True, where=RESIDENT, **when),
+        Member("annealing", role, free, afresh=True, where=PEAK, **when),
+    )
+
 
 LATENCY = (
     Member("cp-sat", "decide", {"workers": "1"}),
@@ -48,15 +67,8 @@ LATENCY = (
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
     # On full devices what goes on from a simple plan is soon stuck: a start of its own comes first.
-    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000, memory=[FULL, SHORT]),
-    Member(
-        "annealing",
-        "search",
-        PRICED,
-        STEPS,
-        memory=[FULL, SHORT],
-        where={"memory": "resident"},
-    ),
+    *of_its_own("search", effort=STEPS, most_ops=3_000, memory=[FULL, SHORT]),
+    Member("annealing", "search", PRICED, STEPS, memory=[FULL, SHORT], where=RESIDENT),
     Member("annealing", "search", FREE, STEPS),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000, memory=[ENOUGH]),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
@@ -66,12 +78,10 @@ LATENCY = (
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
     # Where devices are full single ops move, and most comes of one long search; prices of memory
     # bound that. Modules, which memory ties together, come after these.
-    Member(
-        "annealing",
+    *of_its_own(
         "prove",
-        FREE,
-        share=0.4,
-        afresh=True,
+        {"start": "simple"},
+        share=0.5,
         shapes=[MODULES, WHOLE],
         most_ops=5_000,
         memory=[SHORT],
@@ -79,22 +89,14 @@ LATENCY = (
     Member(
         "relaxation",
         "prove",
-        share=0.4,
+        share=0.5,
         prover=RELAXATION,
         shapes=[MODULES, WHOLE],
         memory=[SHORT],
     ),
     # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine,
     # or of modules, finds what that does not.
-    Member(
-        "annealing",
-        "prove",
-        FREE,
-        share=0.3,
-        afresh=True,
-        shapes=[MODULES, WHOLE],
-        memory=[FULL],
-    ),
+    *of_its_own("prove", {"start": "simple"}, share=0.3, shapes=[MODULES, WHOLE], memory=[FULL]),
     Member("multilevel", "prove", share=0.3, afresh=True, shapes=[WHOLE], memory=[FULL]),
     Member(
         "module-annealing",

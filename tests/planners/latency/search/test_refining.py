@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placewright.budget import Budget, no_progress
-from placewright.errors import OptionError
+from placewright.errors import InfeasibleError, OptionError
 from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.strings import Annealing
 from placewright.planning import make_problem
@@ -99,6 +99,24 @@ def test_overfull_devices_may_have_a_price_on_the_way_and_the_plan_fits():
     assert (never.placement.device != found.placement.device).any()
 
 
+def test_a_simple_plan_to_start_from_leads_elsewhere():
+    problem = tight_problem()
+    options = {"order": "free", "iterations": "5", "start": "simple"}
+    begun = solve(problem, "annealing", planner_options=options)
+    assert verify(begun).violations == ()
+    simple = min(solve(problem, name).value for name in ("heft", "m-etf"))
+    assert begun.value <= simple
+    by_regions = solve(problem, "annealing", planner_options={**options, "start": "region-moves"})
+    assert (by_regions.placement.device != begun.placement.device).any()
+
+
+def test_no_simple_plan_to_start_from_is_said():
+    problem = tight_problem()
+    full = problem.with_device_memory(np.full(2, problem.unit_memory.max() * 0.9))
+    with pytest.raises(InfeasibleError):
+        Annealing(order="free", start="simple").plan(full, Budget(), 0, no_progress)
+
+
 def test_there_is_no_price_where_everything_fits_anywhere(problem):
     assert refining.first_price(problem, 1.0) == 0.0
     tight = tight_problem()
@@ -111,6 +129,10 @@ def test_what_goes_with_a_price_is_said():
         Annealing(order="free", overfull="often")
     with pytest.raises(OptionError, match="overfull=priced goes with order=free; give both"):
         Annealing(overfull="priced")
+    with pytest.raises(OptionError, match="start is 'heft'; choose region-moves or simple"):
+        Annealing(order="free", start="heft")
+    with pytest.raises(OptionError, match="start=simple goes with order=free; give both"):
+        Annealing(start="simple")
     problem = make_problem("zoo:gpt2?layers=2", "2x3090", {"memory": "peak"})[0]
     with pytest.raises(OptionError, match="not for a peak; leave out overfull"):
         solve(problem, "annealing", planner_options={"order": "free", "overfull": "priced"})

@@ -25,8 +25,10 @@ from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.kernels.latency import search as kernel
+from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal
 from placewright.planners.latency.construct.simple import fastest_first
+from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.search.iterated import annealed
 from placewright.planners.latency.search.refining import refined
 from placewright.planners.latency.search.region_moves import by_region_moves
@@ -102,14 +104,16 @@ class Annealing(_Search):
     - `cooling`: factor on the temperature over as many evaluations as there are units; by
       default such that it ends at a thousandth, when the iterations or the time end;
     - `order`: ``breadth-first`` as in DiviML, or ``free``: the order of the ops and of their
-      transfers is searched too, each transfer with a place of its own. This starts from the plan
-      of `region-moves`, or goes on from the budget's start and its sequence; whole regions of the
-      graph may move, runs of ops, and stretches swap devices. By default it starts the hotter the
+      transfers is searched too, each transfer with a place of its own. This starts from `start`,
+      or goes on from the budget's start and its sequence; whole regions of the
+      graph may move, runs of ops, and stretches swap devices. By default it begins the hotter the
       more evaluations there are, at most at four makespans per op, from a given start sometimes
       colder, and ends at a fiftieth; of ten thousand evaluations per op or more it makes several
       annealings (`iterated`);
     - `overfull`, with a free order: ``never``, or ``priced``: on the way devices may have too much,
-      at a price per byte that rises while one has and falls while none has.
+      at a price per byte that rises while one has and falls while none has;
+    - `start`, with a free order: ``region-moves``, the plan of that planner, or ``simple``, the
+      best of HEFT, m-ETF, MET and one device: less good, and sometimes it leads elsewhere.
     """
 
     name: ClassVar[str] = "annealing"
@@ -121,24 +125,20 @@ class Annealing(_Search):
         cooling: str | float | None = None,
         order: str = "breadth-first",
         overfull: str = "never",
+        start: str = "region-moves",
     ) -> None:
         super().__init__(iterations)
         self.temperature = None if temperature is None else self._seconds(temperature)
         self.cooling = None if cooling is None else self._factor(cooling)
-        if order not in ("breadth-first", "free"):
-            raise OptionError(
-                f"planner 'annealing': order is '{order}'; choose breadth-first or free"
-            )
-        self.is_free = order == "free"
-        if overfull not in ("never", "priced"):
-            raise OptionError(
-                f"planner 'annealing': overfull is '{overfull}'; choose never or priced"
-            )
-        self.is_priced = overfull == "priced"
-        if self.is_priced and not self.is_free:
-            raise OptionError(
-                "planner 'annealing': overfull=priced goes with order=free; give both"
-            )
+        self.is_free = _second_of("order", order, ("breadth-first", "free"))
+        self.is_priced = _second_of("overfull", overfull, ("never", "priced"))
+        self.is_simple = _second_of("start", start, ("region-moves", "simple"))
+        for given, option in (
+            (self.is_priced, "overfull=priced"),
+            (self.is_simple, "start=simple"),
+        ):
+            if given and not self.is_free:
+                raise OptionError(f"planner 'annealing': {option} goes with order=free; give both")
 
     def supports(self, problem: Problem) -> str | None:
         if self.is_priced and problem.options.memory == "peak":
@@ -157,7 +157,9 @@ class Annealing(_Search):
         self, problem: Problem, budget: Budget, seed: int, on_progress: Progress
     ) -> Proposal:
         start = budget.start
-        if start is None:
+        if start is None and self.is_simple:
+            start = _simple_plan(problem, budget, seed)
+        elif start is None:
             part = budget.part(SEEDS_SHARE * budget.left)
             start, interrupted = by_region_moves(problem, part, seed, on_progress)
             if interrupted:
@@ -323,6 +325,23 @@ def default_iterations(problem: Problem) -> int:
     """Evaluations where neither iterations nor a time limit are given."""
     wanted = min(MOST_ITERATIONS, ITERATIONS_PER_UNIT * problem.unit_count)
     return min(wanted, _work_limit(problem))
+
+
+def _simple_plan(problem: Problem, budget: Budget, seed: int) -> Placement:
+    best, reason = first_incumbent(problem, seed, None, budget)
+    if best is None:
+        assert reason is not None
+        raise reason
+    return best.placement
+
+
+def _second_of(option: str, text: str, choices: tuple[str, str]) -> bool:
+    """Whether an option of `annealing` is the second of its two values."""
+    if text not in choices:
+        raise OptionError(
+            f"planner 'annealing': {option} is '{text}'; choose {' or '.join(choices)}"
+        )
+    return text == choices[1]
 
 
 def _work_limit(problem: Problem) -> int:
