@@ -34,6 +34,7 @@ from placewright.planners.batch.multilevel import Multilevel
 from placewright.planners.batch.rows import input_devices, listed, order_of, placement_of
 from placewright.planners.batch.search import Annealing, OnePlusOneEA
 from placewright.planners.batch.splits import splits_of
+from placewright.planners.batch.starts import of_least_load
 from placewright.planners.batch.walk import Walk
 from placewright.planning import make_problem, plan_problem
 from placewright.problem import Problem
@@ -56,10 +57,15 @@ SEARCHES = [
     pytest.param(lambda **limits: Annealing(order="free", **limits), id="annealing-free"),
     pytest.param(lambda **limits: Multilevel(**limits), id="multilevel"),
 ]
+BY_LOAD = pytest.param(
+    lambda **limits: Annealing(order="free", start="least-load", **limits), id="annealing-by-load"
+)
 EVERY = [pytest.param(kind, id=kind.name) for kind in LISTS] + [
-    pytest.param(lambda kind=each.values[0]: kind(iterations=200), id=each.id) for each in SEARCHES
+    pytest.param(lambda kind=each.values[0]: kind(iterations=200), id=each.id)
+    for each in [*SEARCHES, BY_LOAD]
 ]
-FREE = Options("batch-throughput", contention="none", batch=4)
+BATCHES = "batch-throughput"
+FREE = Options(BATCHES, contention="none", batch=4)
 
 
 def finish(problem, rows, order):
@@ -447,6 +453,40 @@ def test_a_search_is_no_worse_than_where_it_starts(kind, problem):
     unit_rows[problem.op_unit] = rows
     before = finish(problem, unit_rows, m_topo(problem))
     assert solve(problem, kind(iterations=50)).value <= before + 1e-12
+
+
+def in_a_pipeline():
+    return make_problem("zoo:gpt2?layers=2", "2x3090", {"objective": BATCHES, "batch": 4})[0]
+
+
+def test_least_load_puts_each_unit_on_one_device_as_balanced_as_for_throughput():
+    problem = in_a_pipeline()
+    rows = of_least_load(problem, "annealing", 0, Budget())
+    assert (rows == rows[:, :1]).all()
+    load = np.bincount(rows[:, 0], problem.unit_time[:, 0], problem.device_count)
+    assert load.max() < 0.7 * load.sum()
+    again = of_least_load(problem, "annealing", 0, Budget())
+    assert (again == rows).all()
+
+
+def test_of_what_must_be_split_most_is_where_the_load_is_least():
+    problem = by_hand(options=FREE)
+    time = np.array(problem.batch_time)
+    time[:, :, 3] = np.inf  # at most three inputs in a batch
+    rows = of_least_load(replace(problem, batch_time=time), "annealing", 0, Budget())
+    most = np.sort([np.bincount(row, minlength=2) for row in rows], axis=1)
+    assert most.tolist() == [[1, 3]] * len(rows)
+
+
+def test_where_it_starts_decides_where_a_short_search_ends():
+    problem = in_a_pipeline()
+    found = [
+        judged(problem, Annealing(iterations=1, order="free", start=start)).placement.device
+        for start in ("simple", "least-load")
+    ]
+    assert (found[0] != found[1]).any()
+    with pytest.raises(OptionError, match="start is 'heft'; choose simple or least-load"):
+        Annealing(start="heft")
 
 
 def test_met_takes_the_batches_of_least_time_per_input():

@@ -23,6 +23,7 @@ from placewright.planners.base import Proposal
 from placewright.planners.batch.data_parallel import even_rows
 from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
 from placewright.planners.batch.rows import fill, order_of, rows_of
+from placewright.planners.batch.starts import of_least_load
 from placewright.planners.batch.walk import Walk
 from placewright.planners.latency.search import strings as search
 from placewright.problem import Problem
@@ -64,21 +65,41 @@ class Annealing(search.Annealing):
     or path of units, to a device, swaps two chunks or, in a run of units, two devices, or splits
     units another way or like a neighbour.
 
-    Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`.
+    Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`; and
+    `start`: ``simple``, those strings, or ``least-load``, each unit on one device such that the
+    busiest is as little so as `annealing` for throughput finds in a moment.
     """
 
     objective: ClassVar[str] = "batch-throughput"
 
+    def __init__(
+        self,
+        iterations: str | int | None = None,
+        temperature: str | float | None = None,
+        cooling: str | float | None = None,
+        order: str = "breadth-first",
+        start: str = "simple",
+    ) -> None:
+        super().__init__(iterations, temperature, cooling, order)
+        self.by_load = search.second_of("start", start, ("simple", "least-load"))
+
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        walk = _walk(problem, budget, seed, self.iterations, self.name)
+        walk = _walk(problem, budget, seed, self.iterations, self.name)  # if Ctrl-C comes at once
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            for rows in starts(problem, walk, self.name):
-                walk.consider(rows)
-                if budget.left <= 0:
-                    break
+            if self.by_load and budget.start is None:
+                rows = of_least_load(problem, self.name, seed, budget)
+                walk = Walk(problem, budget, seed, walk.limit, rows)
+            else:
+                self._take_the_best_start(walk)
             if walk.choices:
                 self._anneal(walk, on_progress)
         return walk.answer()
+
+    def _take_the_best_start(self, walk: Walk) -> None:
+        for rows in starts(walk.problem, walk, self.name):
+            walk.consider(rows)
+            if walk.budget.left <= 0:
+                break
 
     def _anneal(self, walk: Walk, on_progress: Progress) -> None:
         temperature = hot = self.temperature or self._warmest(walk)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
 from placewright import planners
@@ -14,11 +17,16 @@ from placewright.formulations.batch.instance import (
     timed_batches,
 )
 from placewright.graph import Ints
+from placewright.options import Options
 from placewright.plan import Placement
+from placewright.planners.batch.rows import Draft, fill
+from placewright.planners.throughput.multilevel import Multilevel, first_plan
 from placewright.problem import Problem
 
 HEURISTICS = ("heft", "greedy", "met")
 SEARCH = "multilevel"
+# Of the search for a split with the least load: the share of the time, seconds and rounds at most.
+LOAD_SHARE, LOAD_SECONDS, LOAD_ROUNDS = 0.1, 0.5, 10
 
 
 def first_plans(
@@ -113,3 +121,32 @@ def one_after_another(problem: Problem) -> Placement | None:
         return None
     device = unit_device[problem.op_unit]
     return Placement(np.repeat(device[:, None], problem.options.batch, axis=1))
+
+
+def of_least_load(problem: Problem, planner: str, seed: int, budget: Budget) -> Ints:
+    """``rows[unit, chunk]`` that have each unit on one device, as `annealing` for throughput does.
+
+    No copies, and the largest load as small as it finds in a moment: where batches are many,
+    devices are busy all the time. A unit whose batch must be split, or that has no room there,
+    goes where there is. Ctrl-C is the caller's care; InfeasibleError if nothing fits.
+    """
+    single = replace(problem, options=Options(objective="throughput", contiguous=False))
+    part = budget.part(min(LOAD_SHARE * budget.left, LOAD_SECONDS))
+    search = Multilevel(single, seed, first_plan(single, seed, part))
+    unit_device = search.run(part, LOAD_ROUNDS).unit_device
+    return fill(problem, planner, partial(_place_on, unit_device)).rows
+
+
+def _place_on(unit_device: Ints, draft: Draft) -> int:
+    """Give each unit without a row the split that has most on its device; -1, or who fails."""
+    problem = draft.problem
+    for op in problem.topological_order:
+        unit = int(problem.op_unit[op])
+        if draft.rows[unit, 0] >= 0:
+            continue
+        fitting = draft.fitting(unit)
+        if not len(fitting):
+            return unit
+        splits = draft.splits.of(unit)
+        draft.place(unit, splits[fitting[splits[fitting, unit_device[unit]].argmax()]])
+    return -1

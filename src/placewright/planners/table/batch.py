@@ -54,6 +54,7 @@ BATCH: tuple[PlannerEntry, ...] = (
             "order=free: a tenth)",
             "cooling": "factor per as many evaluations as there are choices (ends at 1/1000)",
             "order": "breadth-first, or free: search the order of batches too",
+            "start": "simple, or least-load: each unit on one device, as for throughput (simple)",
         },
         quick=False,
     ),

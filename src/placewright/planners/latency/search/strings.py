@@ -130,9 +130,9 @@ class Annealing(_Search):
         super().__init__(iterations)
         self.temperature = None if temperature is None else self._seconds(temperature)
         self.cooling = None if cooling is None else self._factor(cooling)
-        self.is_free = _second_of("order", order, ("breadth-first", "free"))
-        self.is_priced = _second_of("overfull", overfull, ("never", "priced"))
-        self.is_simple = _second_of("start", start, ("region-moves", "simple"))
+        self.is_free = second_of("order", order, ("breadth-first", "free"))
+        self.is_priced = second_of("overfull", overfull, ("never", "priced"))
+        self.is_simple = second_of("start", start, ("region-moves", "simple"))
         for given, option in (
             (self.is_priced, "overfull=priced"),
             (self.is_simple, "start=simple"),
@@ -335,7 +335,7 @@ def _simple_plan(problem: Problem, budget: Budget, seed: int) -> Placement:
     return best.placement
 
 
-def _second_of(option: str, text: str, choices: tuple[str, str]) -> bool:
+def second_of(option: str, text: str, choices: tuple[str, str]) -> bool:
     """Whether an option of `annealing` is the second of its two values."""
     if text not in choices:
         raise OptionError(
