@@ -22,6 +22,7 @@ from placewright.kernels.latency.search import BEST, CURRENT
 from placewright.options import Options
 from placewright.planners.batch import rows as filling
 from placewright.planners.batch import splits as splitting
+from placewright.planners.batch import starts
 from placewright.planners.batch.lists import (
     Greedy,
     Heft,
@@ -476,6 +477,16 @@ def test_of_what_must_be_split_most_is_where_the_load_is_least():
     rows = of_least_load(replace(problem, batch_time=time), "annealing", 0, Budget())
     most = np.sort([np.bincount(row, minlength=2) for row in rows], axis=1)
     assert most.tolist() == [[1, 3]] * len(rows)
+
+
+def test_that_no_unit_can_be_on_one_device_proves_nothing_about_batches(monkeypatch):
+    def fails(*_):
+        raise ProvedInfeasibleError("no room")
+
+    monkeypatch.setattr(starts, "first_plan", fails)
+    with pytest.raises(InfeasibleError, match="start=least-load: no room") as caught:
+        of_least_load(by_hand(options=FREE), "annealing", 0, Budget())
+    assert not isinstance(caught.value, ProvedInfeasibleError)
 
 
 def test_where_it_starts_decides_where_a_short_search_ends():

@@ -132,8 +132,11 @@ def of_least_load(problem: Problem, planner: str, seed: int, budget: Budget) -> 
     """
     single = replace(problem, options=Options(objective="throughput", contiguous=False))
     part = budget.part(min(LOAD_SHARE * budget.left, LOAD_SECONDS))
-    search = Multilevel(single, seed, first_plan(single, seed, part))
-    unit_device = search.run(part, LOAD_ROUNDS).unit_device
+    try:
+        first = first_plan(single, seed, part)
+    except InfeasibleError as error:  # which proves nothing: batches may be split
+        raise InfeasibleError(f"planner '{planner}': start=least-load: {error}") from None
+    unit_device = Multilevel(single, seed, first).run(part, LOAD_ROUNDS).unit_device
     return fill(problem, planner, partial(_place_on, unit_device)).rows
 
 
