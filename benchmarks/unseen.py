@@ -12,9 +12,9 @@ used; its value over the best of the other planners given the same seconds (``--
 for every one of the objective that takes a time limit); and its value over the reference. A
 reference is the best value and bound of a run of `auto` for ``--make-reference`` seconds, each
 kept if it is better than what the file has. `unseen_reference.json` has seeds 0 to 39: of as long
-as it took to prove them, else of 240 s beside other work; those of 0, 3, 22, 25 and 26 are
-of luckier runs of 12 to 30 s, those of 21 and 24 of `annealing` with a free order in 30 s, that of
-5 of `module-annealing` in 60 s.
+as it took to prove them, else of 240 s beside other work; those of 0, 3, 5, 24, 25 and 26 are
+of luckier runs of 12 to 30 s, those of 21 and 22 of `annealing` with a free order in 30 s and the
+best of four in 3 s.
 """
 
 from __future__ import annotations
