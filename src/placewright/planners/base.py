@@ -65,6 +65,15 @@ def count_option(planner: str, option: str, text: str) -> int | None:
     return whole_number(planner, option, text) if text else None
 
 
+def one_of(planner: str, option: str, text: str, choices: tuple[str, ...]) -> str:
+    """The value of a planner's option; OptionError unless it is one of the choices."""
+    if text not in choices:
+        raise OptionError(
+            f"planner '{planner}': {option} is '{text}'; choose {' or '.join(choices)}"
+        )
+    return text
+
+
 def positive_number(planner: str, option: str, text: str | float) -> float:
     """The value of a planner's option; OptionError unless it is a finite number above 0."""
     try:

@@ -93,18 +93,8 @@ class Heft(BatchPlanner):
 
 def place_quickest(draft: Draft) -> int:
     """Give each unit without a row the split of fewest seconds; -1, or the unit without room."""
-    problem = draft.problem
-    seconds = split_seconds(problem, draft.splits)
-    for op in problem.topological_order:
-        unit = int(problem.op_unit[op])
-        if draft.rows[unit, 0] >= 0:
-            continue
-        fitting = draft.fitting(unit)
-        if not len(fitting):
-            return unit
-        best = fitting[seconds[unit][fitting].argmin()]
-        draft.place(unit, draft.splits.of(unit)[best])
-    return -1
+    seconds = split_seconds(draft.problem, draft.splits)
+    return draft.place_all(lambda unit: seconds[unit])
 
 
 def heft_order(problem: Problem) -> Ints:

@@ -28,7 +28,7 @@ from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.batch.lists import place_quickest
 from placewright.planners.batch.rows import fill, never_worse, placement_of
-from placewright.planners.batch.search import CRITICAL_SHARE, first_rows, starts
+from placewright.planners.batch.search import CRITICAL_SHARE, first_rows, take_the_best_start
 from placewright.planners.batch.walk import Walk
 from placewright.planners.joining import Forest, in_random_order, levels
 from placewright.problem import Problem
@@ -105,10 +105,7 @@ class _Search(Pace):
         """The best of the plans to start from, where no plan is given."""
         if self.budget.start is not None:
             return
-        for rows in starts(self.problem, self.whole, Multilevel.name):
-            self.whole.consider(rows)
-            if self.left <= 0:
-                break
+        take_the_best_start(self.whole, self.budget, Multilevel.name)
         self._keep(self.problem, self.whole)
 
     @property

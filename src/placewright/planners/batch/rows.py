@@ -40,6 +40,22 @@ class Draft:
         self.free -= np.where(split > 0, self.problem.unit_memory[unit], 0.0)
         self.waiting -= self.problem.unit_memory[unit]
 
+    def place_all(self, cost: Callable[[int], Floats | Wide]) -> int:
+        """Give each unit without a row the split that costs least; -1, or the unit without room.
+
+        Of those that fit, in topological order; ``cost(unit)[split]``.
+        """
+        problem = self.problem
+        for op in problem.topological_order:
+            unit = int(problem.op_unit[op])
+            if self.rows[unit, 0] >= 0:
+                continue
+            fitting = self.fitting(unit)
+            if not len(fitting):
+                return unit
+            self.place(unit, self.splits.of(unit)[fitting[cost(unit)[fitting].argmin()]])
+        return -1
+
     def fitting(self, unit: int) -> Wide:
         """Numbers of the splits of `unit` for which there is room.
 

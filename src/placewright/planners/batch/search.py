@@ -19,7 +19,7 @@ from placewright.errors import InfeasibleError
 from placewright.graph import Ints
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.latency.search import COLDEST
-from placewright.planners.base import Proposal
+from placewright.planners.base import Proposal, one_of
 from placewright.planners.batch.data_parallel import even_rows
 from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
 from placewright.planners.batch.rows import fill, order_of, rows_of
@@ -81,7 +81,7 @@ class Annealing(search.Annealing):
         start: str = "simple",
     ) -> None:
         super().__init__(iterations, temperature, cooling, order)
-        self.by_load = search.second_of("start", start, ("simple", "least-load"))
+        self.by_load = one_of(self.name, "start", start, ("simple", "least-load")) == "least-load"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         walk = _walk(problem, budget, seed, self.iterations, self.name)  # if Ctrl-C comes at once
@@ -90,16 +90,10 @@ class Annealing(search.Annealing):
                 rows = of_least_load(problem, self.name, seed, budget)
                 walk = Walk(problem, budget, seed, walk.limit, rows)
             else:
-                self._take_the_best_start(walk)
+                take_the_best_start(walk, budget, self.name)
             if walk.choices:
                 self._anneal(walk, on_progress)
         return walk.answer()
-
-    def _take_the_best_start(self, walk: Walk) -> None:
-        for rows in starts(walk.problem, walk, self.name):
-            walk.consider(rows)
-            if walk.budget.left <= 0:
-                break
 
     def _anneal(self, walk: Walk, on_progress: Progress) -> None:
         temperature = hot = self.temperature or self._warmest(walk)
@@ -138,7 +132,15 @@ def first_rows(problem: Problem, budget: Budget, planner: str) -> tuple[Ints, In
     return rows, order_of(problem, budget.start)
 
 
-def starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
+def take_the_best_start(walk: Walk, budget: Budget, planner: str) -> None:
+    """Go on from the best of several rows worth starting from, as many as there is time for."""
+    for rows in _starts(walk.problem, walk, planner):
+        walk.consider(rows)
+        if budget.left <= 0:
+            break
+
+
+def _starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
     """Rows worth starting from; some may not fit."""
     for order, insertion in ((walk.order, False), (heft_order(problem), True)):
         with contextlib.suppress(InfeasibleError):

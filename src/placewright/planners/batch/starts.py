@@ -142,14 +142,4 @@ def of_least_load(problem: Problem, planner: str, seed: int, budget: Budget) -> 
 
 def _place_on(unit_device: Ints, draft: Draft) -> int:
     """Give each unit without a row the split that has most on its device; -1, or who fails."""
-    problem = draft.problem
-    for op in problem.topological_order:
-        unit = int(problem.op_unit[op])
-        if draft.rows[unit, 0] >= 0:
-            continue
-        fitting = draft.fitting(unit)
-        if not len(fitting):
-            return unit
-        splits = draft.splits.of(unit)
-        draft.place(unit, splits[fitting[splits[fitting, unit_device[unit]].argmax()]])
-    return -1
+    return draft.place_all(lambda unit: -draft.splits.of(unit)[:, unit_device[unit]])

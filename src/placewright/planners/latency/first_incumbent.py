@@ -1,4 +1,4 @@
-"""The plan that exact planners start from: the best of some that are made in no time."""
+"""The plan that others start from: the best of some that are made in no time."""
 
 from __future__ import annotations
 
@@ -42,6 +42,14 @@ def first_incumbent(
             continue
         best = fitting(problem, [_relabelled(problem, proposal.placement)], best)
     return best, reason
+
+
+def simple_start(problem: Problem, seed: int, budget: Budget, planner: str) -> Incumbent:
+    """The same for a search, which needs one; InfeasibleError if there is none."""
+    best, reason = first_incumbent(problem, seed, None, budget)
+    if best is None:
+        raise reason or InfeasibleError(f"planner '{planner}' found no plan to start from")
+    return best
 
 
 def _relabelled(problem: Problem, placement: Placement) -> Placement:

@@ -19,7 +19,7 @@ BATCH = (
     Member("annealing", "search", FREE, STEPS, shortest=TURN),
     Member("transfers", "prove", share=0.5, prover="batch.together:prove"),
     Member("milp-split", "prove", share=0.15),
-    # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.
+    # For long, from starts of their own: many rounds lead elsewhere than a turn's few.
     Member("multilevel", "prove", share=0.5, afresh=True),
     Member("annealing", "prove", BY_LOAD, afresh=True),
 )

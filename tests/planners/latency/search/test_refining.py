@@ -7,6 +7,7 @@ import pytest
 
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
+from placewright.planners.latency import first_incumbent
 from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.strings import Annealing
 from placewright.planning import make_problem
@@ -115,6 +116,12 @@ def test_no_simple_plan_to_start_from_is_said():
     full = problem.with_device_memory(np.full(2, problem.unit_memory.max() * 0.9))
     with pytest.raises(InfeasibleError):
         Annealing(order="free", start="simple").plan(full, Budget(), 0, no_progress)
+
+
+def test_that_nothing_simple_was_found_is_said_too(monkeypatch):
+    monkeypatch.setattr(first_incumbent, "STARTS", ())
+    with pytest.raises(InfeasibleError, match="planner 'annealing' found no plan to start from"):
+        Annealing(order="free", start="simple").plan(tight_problem(), Budget(), 0, no_progress)
 
 
 def test_there_is_no_price_where_everything_fits_anywhere(problem):

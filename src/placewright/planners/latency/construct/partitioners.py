@@ -24,7 +24,7 @@ from placewright.analysis.orders import mean_edge_time
 from placewright.budget import Budget, Progress
 from placewright.errors import InputError, MissingExtraError, OptionError
 from placewright.graph import Floats, Ints
-from placewright.planners.base import LatencyPlanner, MemoryAccount, Proposal
+from placewright.planners.base import LatencyPlanner, MemoryAccount, Proposal, one_of
 from placewright.problem import Problem
 
 EXTRA = "partitioners"
@@ -52,11 +52,7 @@ class _Partitioner(LatencyPlanner):
     name: ClassVar[str]
 
     def __init__(self, balance: str = "time", imbalance: str | float = 0.03) -> None:
-        if balance not in ("time", "memory"):
-            raise OptionError(
-                f"planner '{self.name}': balance is '{balance}'; choose time or memory"
-            )
-        self.balance = balance
+        self.balance = one_of(self.name, "balance", balance, ("time", "memory"))
         self.imbalance = self._share(imbalance)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:

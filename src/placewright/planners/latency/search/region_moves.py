@@ -29,7 +29,7 @@ from placewright.kernels.latency.sequential import top_levels
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, whole_number
 from placewright.planners.latency.construct.simple import SingleDevice
-from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.first_incumbent import simple_start
 from placewright.planners.latency.search.walk import Walk, breadth_first_sequence
 from placewright.problem import Problem
 
@@ -94,9 +94,7 @@ def by_region_moves(
 
     InfeasibleError if there is no simple plan to start from.
     """
-    best, reason = first_incumbent(problem, seed, None, budget)
-    if best is None:
-        raise reason or InfeasibleError(f"planner '{RegionMoves.name}' found no plan to start from")
+    best = simple_start(problem, seed, budget, RegionMoves.name)
     if budget.start is None:
         budget.listener.found(best.placement)
     descent = None

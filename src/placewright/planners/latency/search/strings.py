@@ -25,10 +25,9 @@ from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.kernels.latency import search as kernel
-from placewright.plan import Placement
-from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal
+from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal, one_of
 from placewright.planners.latency.construct.simple import fastest_first
-from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.first_incumbent import simple_start
 from placewright.planners.latency.search.iterated import annealed
 from placewright.planners.latency.search.refining import refined
 from placewright.planners.latency.search.region_moves import by_region_moves
@@ -105,11 +104,10 @@ class Annealing(_Search):
       default such that it ends at a thousandth, when the iterations or the time end;
     - `order`: ``breadth-first`` as in DiviML, or ``free``: the order of the ops and of their
       transfers is searched too, each transfer with a place of its own. This starts from `start`,
-      or goes on from the budget's start and its sequence; whole regions of the
-      graph may move, runs of ops, and stretches swap devices. By default it begins the hotter the
-      more evaluations there are, at most at four makespans per op, from a given start sometimes
-      colder, and ends at a fiftieth; of ten thousand evaluations per op or more it makes several
-      annealings (`iterated`);
+      or goes on from the budget's start and its sequence; whole regions of the graph may move, runs
+      of ops, and stretches swap devices. By default it begins the hotter the more evaluations there
+      are, at most at four makespans per op, from a given start sometimes colder, and ends at a
+      fiftieth; of ten thousand evaluations per op or more it makes several annealings (`iterated`);
     - `overfull`, with a free order: ``never``, or ``priced``: on the way devices may have too much,
       at a price per byte that rises while one has and falls while none has;
     - `start`, with a free order: ``region-moves``, the plan of that planner, or ``simple``, the
@@ -130,9 +128,9 @@ class Annealing(_Search):
         super().__init__(iterations)
         self.temperature = None if temperature is None else self._seconds(temperature)
         self.cooling = None if cooling is None else self._factor(cooling)
-        self.is_free = second_of("order", order, ("breadth-first", "free"))
-        self.is_priced = second_of("overfull", overfull, ("never", "priced"))
-        self.is_simple = second_of("start", start, ("region-moves", "simple"))
+        self.is_free = one_of(self.name, "order", order, ("breadth-first", "free")) == "free"
+        self.is_priced = one_of(self.name, "overfull", overfull, ("never", "priced")) == "priced"
+        self.is_simple = one_of(self.name, "start", start, ("region-moves", "simple")) == "simple"
         for given, option in (
             (self.is_priced, "overfull=priced"),
             (self.is_simple, "start=simple"),
@@ -158,7 +156,7 @@ class Annealing(_Search):
     ) -> Proposal:
         start = budget.start
         if start is None and self.is_simple:
-            start = _simple_plan(problem, budget, seed)
+            start = simple_start(problem, seed, budget, self.name).placement
         elif start is None:
             part = budget.part(SEEDS_SHARE * budget.left)
             start, interrupted = by_region_moves(problem, part, seed, on_progress)
@@ -325,23 +323,6 @@ def default_iterations(problem: Problem) -> int:
     """Evaluations where neither iterations nor a time limit are given."""
     wanted = min(MOST_ITERATIONS, ITERATIONS_PER_UNIT * problem.unit_count)
     return min(wanted, _work_limit(problem))
-
-
-def _simple_plan(problem: Problem, budget: Budget, seed: int) -> Placement:
-    best, reason = first_incumbent(problem, seed, None, budget)
-    if best is None:
-        assert reason is not None
-        raise reason
-    return best.placement
-
-
-def second_of(option: str, text: str, choices: tuple[str, str]) -> bool:
-    """Whether an option of `annealing` is the second of its two values."""
-    if text not in choices:
-        raise OptionError(
-            f"planner 'annealing': {option} is '{text}'; choose {' or '.join(choices)}"
-        )
-    return text == choices[1]
 
 
 def _work_limit(problem: Problem) -> int:
