@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from placewright.errors import FormatError, GraphError
 from placewright.formats import schema as formats
-from placewright.graph import DTYPES, Graph, GraphBuilder, frozen, merged, topological_order
+from placewright.graph import (
+    DTYPES,
+    CopyTensor,
+    Graph,
+    GraphBuilder,
+    frozen,
+    merged,
+    topological_order,
+)
 from tests.strategies import graphs
 
 
@@ -211,8 +219,17 @@ IMPOSSIBLE = [
     ({"times": {"GPU": [1.0]}}, "times['GPU'] has 1 entries for 4 ops"),
     ({"times": {"GPU": [1, 2, math.nan, 1]}}, "the time of op 'c' on GPU is nan"),
     ({"times": {"GPU": [1, 2, -3, 1]}}, "the time of op 'c' on GPU is -3.0"),
+    ({"copy_tensors": (CopyTensor(0, 1.0, (-1,)),)}, "copy_tensors names op -1, but ops go from 0"),
+    ({"copy_tensors": (CopyTensor(0, 1.0, (2, 4)),)}, "copy_tensors names op 4, but ops go from"),
     ({"consumers": [1, 2, 3, 0]}, "the graph has a cycle, a → c → a; a model must be a DAG"),
 ]
+
+
+@pytest.mark.parametrize("kind", ["a\\b", "a\nb", "both ' and \""])
+def test_a_kind_of_device_may_have_any_name(kind):
+    assert Graph(**parts(chain("a"), times={kind: [2.0]})).times[kind][0] == 2.0
+    with pytest.raises(GraphError, match="has 2 entries for 1 ops"):
+        Graph(**parts(chain("a"), times={kind: [2.0, 1.0]}))
 
 
 @pytest.mark.parametrize(("changes", "message"), IMPOSSIBLE, ids=[m for _, m in IMPOSSIBLE])

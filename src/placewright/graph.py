@@ -574,11 +574,10 @@ def _check(graph: Graph) -> None:
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:
         raise GraphError(f"{where} has no ops")
-    columns = (*_OP_COLUMNS, "op_copy_bytes", "copy_colocation")
-    for column in (*columns, *(f"times[{kind!r}]" for kind in graph.times)):
-        values = (
-            graph.times[column[7:-2]] if column.startswith("times[") else getattr(graph, column)
-        )
+    names = (*_OP_COLUMNS, "op_copy_bytes", "copy_colocation")
+    columns = {name: getattr(graph, name) for name in names}
+    columns |= {f"times[{kind!r}]": values for kind, values in graph.times.items()}
+    for column, values in columns.items():
         if len(values) != n:
             raise GraphError(f"{where}: {column} has {len(values)} entries for {n} ops")
     if len(graph.tensor_producer) != tensor_count or len(graph.tensor_bytes) != tensor_count:
@@ -614,6 +613,13 @@ def _check(graph: Graph) -> None:
 
 def _check_copy_tensors(graph: Graph, where: str) -> None:
     """They must be tensors that the graph could have."""
+    for each in graph.copy_tensors:
+        for op in each.consumers:  # of which `with_copies` makes an index
+            if not 0 <= op < graph.op_count:
+                raise GraphError(
+                    f"{where}: copy_tensors names op {op}, but ops go from 0 to "
+                    f"{graph.op_count - 1}"
+                )
     try:
         graph.with_copies()
     except GraphError as error:
