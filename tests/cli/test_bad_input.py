@@ -168,6 +168,10 @@ BAD_GRAPHS: dict[str, tuple[Any, ...]] = {
     "a twin of a forward op": (changed(GRAPH, ("ops.twin", [-1, 0, -1])), "'b' has twin 'a'"),
     "an unknown twin": (changed(GRAPH, ("ops.twin", [9, -1, -1])), "twin of 'a' is op 9"),
     "a short column of times": (changed(GRAPH, ("times", {"T4": [1]})), "times['T4'] has 1"),
+    "a copy for an unknown op": (
+        changed(GRAPH, ("copy_tensors", {"producer": [0], "bytes": [4], "consumers": [[3]]})),
+        "copy_tensors names op 3, but ops go from 0 to 2",
+    ),
     "a negative time": (changed(GRAPH, ("times", {"T4": [1, -1, 1]})), "field times.T4.1"),
     "half a character": (
         content(GRAPH).replace(b'"chain"', b'"\\ud800"'),
@@ -637,6 +641,8 @@ BAD_PLANS: dict[str, tuple[tuple[tuple[str, Any], ...], str]] = {
     "an unknown pin": ((("problem.ops.pinned", [7, -1, -1]),), "op_pinned has an entry above 1"),
     "an unknown twin": ((("problem.ops.twin", [7, -1, -1]),), "forward_twin has an entry above 2"),
     "a cycle": ((("problem.tensors.consumers.1", [0]),), "cycle"),
+    "duplicate ops": ((("problem.ops.name.1", "a"),), "two ops are named 'a'; names must be"),
+    "duplicate devices": ((("problem.devices.name.1", "x"),), "two devices are named 'x'"),
     "no devices": ((("problem.devices", {"name": [], "kind": [], "memory": []}),
                     ("problem.routes.channels", [])), "has no devices"),
 }  # fmt: skip

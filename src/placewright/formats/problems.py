@@ -6,6 +6,7 @@ most 1 / `WORTH` as wide; how the routes of many devices are written is in `rout
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +63,8 @@ def read_problem(entry: ProblemEntry) -> Problem:
     ops, tensors, devices, routes = entry.ops, entry.tensors, entry.devices, entry.routes
     n = len(ops.name)
     batches = entry.batches
+    _refuse_twice("ops", ops.name, where)
+    _refuse_twice("devices", devices.name, where)
 
     def given(what: str, values: list[Any] | None, otherwise: Any) -> Any:
         """A column, or what stands for one that is left out; an empty one is neither."""
@@ -116,6 +119,13 @@ def read_problem(entry: ProblemEntry) -> Problem:
         device_runs=_runs(devices, where),
         device_hosts=tuple(given("devices.host", devices.host, ())),
     )
+
+
+def _refuse_twice(what: str, names: list[str], where: str) -> None:
+    """Ops and devices go by their names where a plan is shown, exported or planned again."""
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise GraphError(f"{where}: two {what} are named '{twice}'; names must be unique")
 
 
 def _runs(devices: ProblemDevices, where: str) -> tuple[Run | None, ...]:
