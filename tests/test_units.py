@@ -16,6 +16,7 @@ from placewright.units import (
     parse_bytes,
     parse_flops,
     parse_seconds,
+    parse_whole,
 )
 
 
@@ -91,6 +92,12 @@ def test_what_is_no_memory_is_refused_with_how_to_write_it(text):
     with pytest.raises(ValueError, match="no amount of memory: write bytes") as caught:
         parse_bytes(text)
     assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1_0", "1.0", "²", "٣", "9" * 5000])
+def test_what_is_no_whole_number_is_none(text):
+    assert parse_whole(text) is None
+    assert (parse_whole("0"), parse_whole("9" * 4000)) == (0, 10**4000 - 1)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ ADDED = ("shares", "micro_batches", "data_parallel")
 """Options that came after the first files: left out of them where they have their default, so that
 files without them stay as they are."""
 MOST_MICRO_BATCHES = 10_000  # each of which is timed
+MOST = 2**31 - 1  # of anything that is counted; what plan files hold
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Options:
                 continue
             if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
                 raise OptionError(f"{_written(name)} is '{value}'; give a whole number above 0")
+            if int(value) > MOST:
+                raise OptionError(f"{_written(name)} is '{value}'; give at most {MOST}")
             object.__setattr__(self, name, int(value))  # NumPy's, which no file can hold
         for name in ("contiguous", "replicate"):
             value = getattr(self, name)

@@ -69,6 +69,20 @@ def parse_seconds(text: str) -> float:
     return float(match[1]) / _PER_SECOND[match[2] or "s"]
 
 
+def parse_whole(text: str) -> int | None:
+    """The number that plain digits stand for; None of other text, and of thousands of digits.
+
+    >>> parse_whole("12"), parse_whole("-1"), parse_whole("9" * 5000)
+    (12, None, None)
+    """
+    if not (text.isascii() and text.isdecimal()):
+        return None
+    try:
+        return int(text)
+    except ValueError:  # more digits than Python reads
+        return None
+
+
 def format_bytes(amount: float) -> str:
     if math.isinf(amount):
         return "unlimited"

@@ -402,6 +402,39 @@ def test_a_bad_option_is_refused(here, row):
     refuse(here, command, row[1])
 
 
+DIGITS = "9" * 5000  # more than Python takes for a number
+BEYOND_NUMBERS: dict[str, tuple[str, str]] = {
+    "tokens": (f"plan zoo:gpt2 -c 2x3090 --mix prompt={DIGITS},output=2", "--mix: prompt is"),
+    "sequences": (f"plan zoo:gpt2 -c 2x3090 --mix prompt=2,output=2,batch={DIGITS}",
+                  "--mix: batch is"),
+    "pipelines": ("plan zoo:gpt2 -c 2x3090 --for megatron --objective throughput --training "
+                  f"--micro-batches 8 --data-parallel {DIGITS}", "data-parallel is"),
+    "layers": (f"judge zoo:gpt2 -c 2x3090 --layer-partition {DIGITS},6", "--layer-partition"),
+    "an accelerator": ("judge zoo:gpt2 -c 2x3090 --placement number.json", "number.json: 'h' is"),
+    "a CUDA device": ("judge zoo:gpt2 -c 2x3090 --placement cuda.json", "cuda.json: 'h' is on"),
+    "a port of a Ray cluster": (f"plan zoo:gpt2 -c 2x3090 --ray localhost:{DIGITS}", "ray is"),
+    "iterations of a programme": (f"plan zoo:gpt2 -c 2x3090 -p m-sct -O iterations={DIGITS}",
+                                  "option iterations is"),
+}  # fmt: skip
+
+
+@rows(BEYOND_NUMBERS)
+def test_a_number_of_thousands_of_digits_is_refused(here, row):
+    Path("number.json").write_bytes(content({"h": DIGITS}))
+    Path("cuda.json").write_bytes(content({"h": f"cuda:{DIGITS}"}))
+    refuse(here, row[0].split(), row[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--objective batch-throughput --batch", "--objective invocation-latency --subgraphs"],
+)
+def test_a_count_that_no_file_holds_is_refused(here, options):
+    for number in (2**31, 10**25):
+        command = ("plan", "good.json", "-c", "pair.json", *options.split(), number)
+        refuse(here, command, f"is '{number}'; give at most 2147483647")
+
+
 def test_no_cluster_at_all_is_refused(here):
     refuse(here, ("plan", "good.json"), "good.json has no devices of its own", "--cluster")
 

@@ -23,6 +23,7 @@ from placewright.formats import files
 from placewright.importers.kinds import file_of
 from placewright.objectives import OBJECTIVES
 from placewright.options import CHOICES, Options
+from placewright.units import parse_whole
 
 
 def chosen(help: str, values: Sequence[str]) -> Any:
@@ -371,8 +372,8 @@ class PlannedProblem(Problem):
     def options(self) -> dict[str, Any]:
         """The fields of `Options`, and ``best`` for a number of pipelines that is looked for."""
         given = self.data_parallel
-        number = int(given) if given is not None and given.isdecimal() else given
-        return {**super().options, "data_parallel": number}
+        number = None if given is None else parse_whole(given)
+        return {**super().options, "data_parallel": given if number is None else number}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.problem import Problem
+from placewright.units import parse_whole
 
 CLASS = '''"""The stages of a plan for DeepSpeed; PlannedPipelineModule takes LAYERS."""
 
@@ -150,7 +151,7 @@ def _with_samples(plan: Plan, samples: str | None) -> Plan:
     """The plan with so many samples in a micro-batch; OptionError where its source says another."""
     if samples is None:
         return plan
-    given, known = int(samples) if samples.isdecimal() else 0, plan.problem.input_samples
+    given, known = parse_whole(samples) or 0, plan.problem.input_samples
     if given < 1 or known not in (None, given):
         whole = "a whole number above 0" if known is None else f"{known}, as the plan's source says"
         raise OptionError(f"-O samples={samples}: give {whole}")

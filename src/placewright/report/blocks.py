@@ -11,6 +11,7 @@ from placewright.coarsen.blocks import Blocks, named_blocks
 from placewright.graph import Flags
 from placewright.plan import Plan
 from placewright.problem import Problem
+from placewright.units import parse_whole
 
 SHOWN = 4  # stretches of blocks that are named for a device
 
@@ -61,10 +62,11 @@ def _stretches(names: Sequence[str]) -> list[str]:
     found: list[tuple[str, int, int] | str] = []
     for name in names:
         row, _, last = name.rpartition(".")
-        if not last.isdigit():
+        number = parse_whole(last)
+        if number is None:
             found.append(name)
             continue
-        number, before = int(last), found[-1] if found else ""
+        before = found[-1] if found else ""
         if isinstance(before, tuple) and before[0] == row and before[2] == number - 1:
             found[-1] = (row, before[1], number)
         else:

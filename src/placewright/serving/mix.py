@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from placewright.errors import OptionError
+from placewright.units import parse_whole
 
 BEST = "best"
 FORM = (
@@ -90,7 +91,8 @@ def _read(part: str, text: str) -> Mix:
             raise OptionError(f"--mix {text}: {FORM}")
         if not value.isascii():
             raise OptionError(f"--mix {text}: {FORM}")
-        found[name] = int(value) if value.isdigit() else value
+        number = parse_whole(value)
+        found[name] = value if number is None else number
     if not found.keys() >= {"prompt", "output"}:
         raise OptionError(f"--mix {text}: {FORM}")
     if "share" in found:

@@ -17,6 +17,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from placewright.errors import MissingExtraError, OptionError, reason
+from placewright.units import parse_whole
 
 ANSWERING = 5.0  # seconds that an address may take to be reached, and to answer
 CLIENT = "ray://"
@@ -144,9 +145,10 @@ def _check_answers(address: str) -> None:
         return
     target = address.removeprefix(CLIENT)
     host, _, port = target.rpartition(":")
-    if not host or "/" in target or not port.isdecimal() or not 0 < int(port) < 2**16:
+    number = parse_whole(port)
+    if not host or "/" in target or number is None or not 0 < number < 2**16:
         raise OptionError(f"ray is '{address}'; give {FORMS}")
-    if not (_is_open(host.strip("[]"), int(port)) and _speaks_grpc(target)):
+    if not (_is_open(host.strip("[]"), number) and _speaks_grpc(target)):
         raise OptionError(
             f"no Ray cluster answers at '{address}'; see that it runs and can be reached, or give "
             f"{FORMS}"

@@ -210,6 +210,7 @@ def test_hosts_that_are_no_addresses_are_named(spread, host, why, tmp_path):
     [
         ({"rpc-port": "0"}, "rpc-port=0: a port is a whole number from 1 to 65535"),
         ({"rpc-port": "x"}, "rpc-port=x: a port"),
+        ({"rpc-port": "9" * 5000}, "9: a port is a whole number"),
         (
             {"port": "1"},
             "-O port: llama-cpp has no such option; it takes rpc-port, main",

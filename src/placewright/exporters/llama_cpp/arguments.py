@@ -33,6 +33,7 @@ from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.serving.capacity import SEQUENCES, told_number
+from placewright.units import parse_whole
 
 ENGINE = "llama-cpp"
 
@@ -97,9 +98,10 @@ def write_arguments(
 def _port(given: str | None) -> int:
     if given is None:
         return DEFAULT_PORT
-    if not (given.isascii() and given.isdecimal() and 0 < int(given) < 2**16):
+    port = parse_whole(given)
+    if port is None or not 0 < port < 2**16:
         raise OptionError(f"rpc-port={given}: a port is a whole number from 1 to {2**16 - 1}")
-    return int(given)
+    return port
 
 
 def command(

@@ -32,6 +32,7 @@ from placewright.importers.torch.phases import (
 from placewright.importers.torch.quantised import TYPES, quantised_weights
 from placewright.importers.torch.tracing import import_torch
 from placewright.system.users_code import named
+from placewright.units import parse_whole
 
 if TYPE_CHECKING:
     import torch
@@ -323,7 +324,7 @@ def _positive(text: str, key: str, config: str) -> int:
 
 
 def _positive_text(text: str, key: str, config: str) -> str:
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
+    if not parse_whole(text):
         raise OptionError(f"hf:{config}: {key} is {text!r}; give a whole number from 1")
     return text
 

@@ -28,7 +28,7 @@ from placewright.runtime.links.pairs import Pair
 from placewright.runtime.links.ranks import Meeting, process_times
 from placewright.runtime.links.stores import hold, join
 from placewright.runtime.ranks.launch import loopback_interface
-from placewright.units import listed
+from placewright.units import listed, parse_whole
 
 TORCHRUN = "torchrun"
 _LEAVING_SECONDS = 10.0  # for the others to read the result before the store goes
@@ -70,9 +70,10 @@ class Rendezvous:
             )
         address, _, port = where.rpartition(":")
         address = address.removeprefix("[").removesuffix("]")
-        if not address or not port.isdecimal() or not 0 < int(port) < 2**16:
+        number = parse_whole(port)
+        if not address or number is None or not 0 < number < 2**16:
             raise OptionError(f"the rendezvous is '{where}'; write HOST:PORT, or torchrun")
-        return cls(address, int(port), nodes, node, _interface(address, interface), held)
+        return cls(address, number, nodes, node, _interface(address, interface), held)
 
     def __str__(self) -> str:
         return f"{self.address}:{self.port}"

@@ -18,6 +18,7 @@ from placewright.importers.torch.checkpoint import Owned, Owners
 from placewright.runtime.weights.files import Assembly, Piece, Range
 from placewright.runtime.weights.layout import Layout
 from placewright.runtime.weights.listings import Listing
+from placewright.units import parse_whole
 
 Sources = list[tuple[str, Owned]]
 """Tensors of the files that belong to a weight, and how."""
@@ -89,7 +90,8 @@ def _sources(listing: Listing, module: torch.nn.Module | None) -> dict[str, Sour
 
 
 def _by_numbers(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
+    numbers = ((parse_whole(part), part) for part in name.split("."))
+    return [(-1, part) if number is None else (number, "") for number, part in numbers]
 
 
 def _aliases(module: torch.nn.Module | None) -> dict[str, list[str]]:

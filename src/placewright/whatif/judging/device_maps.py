@@ -22,7 +22,7 @@ from placewright.analysis.offloading import (
 from placewright.errors import FormatError
 from placewright.graph import Ints
 from placewright.problem import Problem
-from placewright.units import format_bytes, listed, printable
+from placewright.units import format_bytes, listed, parse_whole, printable
 from placewright.whatif.judging.filling import UNSAID, filled
 
 COMPUTED_THERE = (
@@ -99,10 +99,11 @@ def device_number(problem: Problem, value: object, where: str) -> int:
     names = problem.device_names
     if isinstance(value, str) and value in names:
         return names.index(value)
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    match = _ACCELERATOR.fullmatch(str(value)) if isinstance(value, str) else None
-    if is_number or match or (isinstance(value, str) and value.isdecimal()):
-        number = int(match[1] or 0) if match else int(str(value))
+    number = value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, str):
+        match = _ACCELERATOR.fullmatch(value)
+        number = parse_whole((match[1] or "0") if match else value)
+    if number is not None:
         accelerators = np.flatnonzero(~problem.is_cpu).tolist()
         if 0 <= number < len(accelerators):
             return int(accelerators[number])

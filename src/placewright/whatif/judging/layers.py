@@ -18,6 +18,7 @@ from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.problem import Problem
 from placewright.serving.capacity import GPU_MEMORY_UTILIZATION
+from placewright.units import parse_whole
 from placewright.whatif.judging.filling import filled
 
 INPUT = -1  # the layer of what comes before all layers
@@ -66,9 +67,9 @@ def ops_of_partition(problem: Problem, text: str) -> tuple[Problem, Ints, list[s
     """
     accelerators = np.flatnonzero(~problem.is_cpu).tolist()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdecimal() for part in parts):
+    counts = [number for part in parts if (number := parse_whole(part)) is not None]
+    if len(counts) < len(parts):
         raise OptionError(f"--layer-partition {text}: write the layers of each device, as in 20,28")
-    counts = [int(part) for part in parts]
     if len(counts) > len(accelerators):
         raise OptionError(
             f"--layer-partition {text}: is for {len(counts)} devices; the cluster has "

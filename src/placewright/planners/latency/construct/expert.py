@@ -17,7 +17,7 @@ from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal
 from placewright.problem import Problem
 from placewright.stash import RECOMPUTE
-from placewright.units import format_bytes
+from placewright.units import format_bytes, parse_whole
 
 SEPARATORS = "./"  # between the parts of an op's or a module's name
 
@@ -244,8 +244,8 @@ def _number_in(name: str) -> int | None:
     """
     for mark in ("node", "#"):
         head, found, digits = name.rpartition(mark)
-        if found and digits.isdecimal() and (mark == "#" or not head):
-            return int(digits)
+        if found and (mark == "#" or not head) and (number := parse_whole(digits)) is not None:
+            return number
     return None
 
 

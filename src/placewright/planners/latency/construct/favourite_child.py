@@ -46,6 +46,7 @@ from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
 from placewright.solvers.mathopt import SOLVER_ROUNDING, run_solver
+from placewright.units import parse_whole
 
 METHODS = ("auto", "glop", "highs", "descent")
 LARGEST_EXACT = 5000  # merged pairs that `auto` leaves to simplex
@@ -188,9 +189,10 @@ def lp_options(lp: str, iterations: str) -> tuple[str, int]:
         raise OptionError(f"option lp is '{lp}'; choose {', '.join(METHODS)}")
     if not iterations:
         return lp, ITERATIONS
-    if not iterations.isdecimal() or int(iterations) < 1:
+    number = parse_whole(iterations)
+    if not number:
         raise OptionError(f"option iterations is '{iterations}'; give a whole number from 1")
-    return lp, int(iterations)
+    return lp, number
 
 
 def number(name: str, text: str, above: float, most: float = inf) -> float:
