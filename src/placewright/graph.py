@@ -574,8 +574,8 @@ def _check(graph: Graph) -> None:
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:
         raise GraphError(f"{where} has no ops")
-    names = (*_OP_COLUMNS, "op_copy_bytes", "copy_colocation")
-    columns = {name: getattr(graph, name) for name in names}
+    of_ops = (*_OP_COLUMNS, "op_copy_bytes", "copy_colocation")
+    columns = {name: getattr(graph, name) for name in of_ops}
     columns |= {f"times[{kind!r}]": values for kind, values in graph.times.items()}
     for column, values in columns.items():
         if len(values) != n:
