@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -209,6 +210,40 @@ def _solve(
     return _answer(result, mathopt)
 
 
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """The optimum of a linear relaxation: its value, ``values[variable]``, and ``dual[row]``."""
+
+    value: float
+    values: Floats
+    dual: Floats
+
+
+def relaxed(program: Program, limit: Budget) -> Relaxation | None:
+    """The linear relaxation solved; None if there is no optimum, or time is up."""
+    from ortools.math_opt.python import mathopt
+
+    if limit.left <= 0:
+        return None
+    proto = _proto(program)
+    proto.variables.integers[:] = [False] * program.variable_count
+    model = mathopt.Model.from_model_proto(proto)
+    parameters = mathopt.SolveParameters(time_limit=time_limit(limit))
+    try:
+        result = run_solver(model, mathopt.SolverType.GLOP, params=parameters)
+    except RuntimeError:
+        return None
+    if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+        return None
+    values, dual = result.variable_values(), result.dual_values()
+    return Relaxation(float(result.objective_value()), _by_number(values), _by_number(dual))
+
+
+def _by_number(values: Any) -> Floats:
+    """What MathOpt gives by variable or row, in the order of their numbers."""
+    return np.array([values[each] for each in sorted(values, key=lambda each: each.id)])
+
+
 def run_solver(model: Any, kind: Any, **arguments: Any) -> Any:
     """`mathopt.solve`; RuntimeError with the solver's own words where it fails.
 
@@ -286,13 +321,7 @@ def _answer(result: Any, mathopt: Any) -> MilpAnswer:
     )
     values = None
     if result.has_primal_feasible_solution():
-        by_variable = result.variable_values()
-        values = np.array(
-            [
-                by_variable[variable]
-                for variable in sorted(by_variable, key=lambda variable: variable.id)
-            ]
-        )
+        values = _by_number(result.variable_values())
     optimal = values is not None and reason == mathopt.TerminationReason.OPTIMAL
     bound = float(result.termination.objective_bounds.dual_bound)
     return Answer(values, bound, complete=optimal or infeasible)

@@ -56,7 +56,8 @@ class Frame:
     - `capacity[device]`: memory for the frame's units;
     - `chains`: pairs of ops that keep their order, on one device;
     - `parcels`: all transfers where they contend (elsewhere they are delays and nothing else);
-    - `floor`: the makespan is no less whatever the ops do.
+    - `floor`: the makespan is no less whatever the ops do;
+    - `price[device]`: seconds that each byte there costs besides, None where none does.
     """
 
     problem: Problem
@@ -71,6 +72,7 @@ class Frame:
     parcels: list[Parcel]
     floor: float = 0.0
     is_whole: bool = False
+    price: Floats | None = None
 
     def inner_edges(self) -> Iterator[int]:
         """Edges between two ops of the frame."""

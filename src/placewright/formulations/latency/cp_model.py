@@ -100,7 +100,19 @@ class Model(OpRows):
                 self._regions()
                 if self.problem.options.memory == "peak":
                     PeakRows(self).write()
-            self.model.minimize(self.end)
+            self.model.minimize(self._cost())
+
+    def _cost(self) -> Any:
+        """The makespan, and what bytes cost besides."""
+        price, memory = self.frame.price, self.problem.unit_memory
+        if price is None:
+            return self.end
+        paid = [
+            (x, self._down(float(price[device] * memory[unit])))
+            for unit, on in self.on.items()
+            for device, x in on.items()
+        ]
+        return self.sum_of([(self.end, 1), *paid])
 
     # -- transfers -------------------------------------------------------------------------------
 
@@ -329,7 +341,7 @@ class Model(OpRows):
 
         "After" is in the order of units; `incumbent.first_incumbent` names devices so.
         """
-        for group in interchangeable_devices(self.problem):
+        for group in self._interchangeable():
             for device, following in pairwise(group):
                 earlier: list[Any] = []
                 for unit in sorted(self.on):
@@ -338,6 +350,18 @@ class Model(OpRows):
                         self.model.add_bool_or(*earlier, on[following].negated())
                     if device in on:
                         earlier.append(on[device])
+
+    def _interchangeable(self) -> list[list[int]]:
+        """Groups of devices that can be swapped; their bytes cost the same."""
+        groups = interchangeable_devices(self.problem)
+        price = self.frame.price
+        if price is None:
+            return groups
+        return [
+            [device for device in group if price[device] == each]
+            for group in groups
+            for each in np.unique(price[group]).tolist()
+        ]
 
     def _regions(self) -> None:
         """Work that must lie between two ops lies there on each device."""
@@ -376,8 +400,9 @@ class Model(OpRows):
     def solve(self, effort: Effort, listener: Listener[Times] | None = None) -> Answer[Times]:
         """The best found by the end or `stop`, with a bound on the makespan in seconds.
 
-        Infeasible: there is none within the horizon. A `listener` hears of both on the way. Ctrl-C
-        as in `solvers.running`.
+        Where bytes have a price, on the makespan and what all of them cost. Infeasible: there is
+        none within the horizon. A `listener` hears of both on the way. Ctrl-C as in
+        `solvers.running`.
         """
         if not self.is_open:
             return Answer(None, 0.0, complete=True)

@@ -12,6 +12,7 @@ from placewright.portfolio.members.member import (
     INSTANT,
     MODULES,
     SMALL,
+    TIED,
     WHOLE,
     Member,
     Shape,
@@ -43,12 +44,12 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
 
 
 def shape_of(problem: Problem) -> Shape:
-    """Whether it is a chain of small modules, falls apart into large ones, or does not."""
+    """Whether it is a chain of small modules, one tied by memory, of large ones, or none."""
     from placewright.planners.latency.modules.chain import part_sizes
-    from placewright.planners.latency.modules.milp_split import is_chain
+    from placewright.planners.latency.modules.milp_split import is_chain, may_be_tied
 
     if is_chain(problem):
-        return CHAIN
+        return TIED if may_be_tied(problem) else CHAIN
     return MODULES if max(part_sizes(problem)) <= LARGEST_PART * problem.op_count else WHOLE
 
 

@@ -14,6 +14,7 @@ from placewright.portfolio.members.member import (
     PRICED,
     SHORT,
     STEPS,
+    TIED,
     WHOLE,
     Member,
     Role,
@@ -74,6 +75,19 @@ LATENCY = (
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS, shortest=LEARNING),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
+    # Where modules follow one another in time but memory ties them, their program has a price for
+    # that: nobody proves as much, while others find plans sooner.
+    Member(
+        "milp-split",
+        "prove",
+        {},
+        NODES,
+        shapes=[TIED],
+        cores="processes",
+        most_cores=8,
+        core_share=0.5,
+        most_ops=3_000,
+    ),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
     # Where devices are full single ops move, and most comes of one long search; prices of memory
@@ -82,7 +96,7 @@ LATENCY = (
         "prove",
         {"start": "simple"},
         share=0.5,
-        shapes=[MODULES, WHOLE],
+        shapes=[TIED, MODULES, WHOLE],
         most_ops=5_000,
         memory=[SHORT],
     ),
@@ -96,14 +110,16 @@ LATENCY = (
     ),
     # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine,
     # or of modules, finds what that does not.
-    *of_its_own("prove", {"start": "simple"}, share=0.3, shapes=[MODULES, WHOLE], memory=[FULL]),
+    *of_its_own(
+        "prove", {"start": "simple"}, share=0.3, shapes=[TIED, MODULES, WHOLE], memory=[FULL]
+    ),
     Member("multilevel", "prove", share=0.3, afresh=True, shapes=[WHOLE], memory=[FULL]),
     Member(
         "module-annealing",
         "prove",
         {"processes": "1"},
         share=0.4,
-        shapes=[MODULES],
+        shapes=[TIED, MODULES],
         memory=[FULL],
     ),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
@@ -146,8 +162,11 @@ LATENCY = (
         {"processes": "1"},
         {"turns": "20"},
         share=0.5,
-        shapes=[MODULES],
+        shapes=[TIED, MODULES],
         memory=[SHORT],
+    ),
+    Member(
+        "module-annealing", "prove", {"processes": "1"}, share=0.6, shapes=[TIED], memory=[ENOUGH]
     ),
     # It gives every module all the memory, so that full devices leave little of its bound: there
     # it comes after all the others that prove.
@@ -162,7 +181,7 @@ LATENCY = (
         memory=[ENOUGH, SHORT],
     ),
     Member("relaxation", "prove", share=0.6, prover=RELAXATION, shapes=[MODULES]),
-    Member("relaxation", "prove", share=0.4, prover=RELAXATION, shapes=[CHAIN, WHOLE]),
+    Member("relaxation", "prove", share=0.4, prover=RELAXATION, shapes=[CHAIN, TIED, WHOLE]),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300, decides=True),
     Member(
         "milp-split",
@@ -175,5 +194,5 @@ LATENCY = (
         memory=[FULL],
     ),
     # Which modules it finds is partly luck, and others find nothing beside it: again, from there.
-    Member("module-annealing", "prove", {"processes": "1"}, shapes=[MODULES]),
+    Member("module-annealing", "prove", {"processes": "1"}, shapes=[TIED, MODULES]),
 )

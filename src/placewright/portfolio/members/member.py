@@ -10,9 +10,10 @@ from typing import Any, Literal
 from placewright.problem import Problem, once_per_problem
 
 Role = Literal["construct", "decide", "search", "prove"]
-Shape = Literal["chain", "modules", "whole"]
+Shape = Literal["chain", "tied", "modules", "whole"]
 Memory = Literal["enough", "full", "short"]
 CHAIN: Shape = "chain"
+TIED: Shape = "tied"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
 ENOUGH: Memory = "enough"
@@ -73,7 +74,7 @@ class Member:
     fewest_ops: int = 0
     most_ops: float = math.inf
     most_units: float = 1.0
-    shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
+    shapes: Collection[Shape] = (CHAIN, TIED, MODULES, WHOLE)
     memory: Collection[Memory] = (ENOUGH, FULL, SHORT)
     where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False

@@ -168,16 +168,16 @@ def test_what_fits_is_the_shortest_that_does_and_prices_bound_it(problem, share)
     capacity = np.maximum(share * np.max([used for _, used in everything], axis=0), 1.0)
     values = [value for value, used in everything if (used <= capacity).all()]
     best = min(values, default=math.inf)
-    found = fitted(whole, capacity, 10.0)
+    found = fitted(choices_of(whole), capacity, 10.0)
     assert (found is None) == math.isinf(best)
     goal = best if math.isfinite(best) else 2 * max(value for value, _ in everything)
     price = prices_of([whole], capacity, goal)
     assert (price >= 0).all()
     assert cheapest(whole, price)[1] - price @ capacity <= best * (1 + 1e-9) + 1e-12
     if found is not None:
-        used = np.sum([arc.memory(plan) for arc, plan in found], axis=0)
+        used = np.sum([each.memory for each in found], axis=0)
         assert (used <= capacity * (1 + 1e-9)).all()
-        assert sum(plan.value for _, plan in found) == pytest.approx(best, rel=1e-4, abs=1e-12)
+        assert sum(each.value for each in found) == pytest.approx(best, rel=1e-4, abs=1e-12)
 
 
 @pytest.mark.parametrize("kept", [[1.0, 5.0, 1.0], [2.0, 5.0, 2.0, 1.0]])

@@ -82,6 +82,11 @@ class Method:
     seed: int = 0
     seconds: float = math.inf
 
+    @property
+    def may_price(self) -> bool:
+        """Whether problems may be solved at prices of memory: by CP-SAT, for some time each."""
+        return self.solver == "cp-sat" and self.nodes is None
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:

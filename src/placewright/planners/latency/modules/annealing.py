@@ -21,7 +21,7 @@ from placewright.planners.base import LatencyPlanner, Proposal, whole_number
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Arc, Turn, cheapest
 from placewright.planners.latency.modules.chain import Chain, chains_of
-from placewright.planners.latency.modules.knapsack import fitted, prices_of
+from placewright.planners.latency.modules.knapsack import Choice, fitted, prices_of
 from placewright.problem import LONG_ROUNDING, Problem
 
 DEFAULT_TURNS = 60
@@ -183,8 +183,8 @@ class _Search:
         chain, arcs, length = self._shortest(np.zeros_like(self.price))
         if math.isinf(length):
             return
-        plans = [(arc, arc.plans[0]) for arc in arcs]
-        used = np.sum([arc.memory(plan) for arc, plan in plans], axis=0)
+        plans = [_choice(arc, arc.plans[0]) for arc in arcs]
+        used = np.sum([each.memory for each in plans], axis=0)
         if (used <= self.problem.device_memory).all():
             self.price[:] = 0.0
             self._keep(chain, plans)
@@ -206,7 +206,7 @@ class _Search:
         goal = self.best.value if self.best else 2.0 * length
         self.price = prices_of(self.chains, capacity, goal)
         for chain in sorted(self.chains, key=lambda chain: cheapest(chain, self.price)[1]):
-            found = fitted(chain, capacity, self._fitting_seconds)
+            found = fitted(choices_of(chain), capacity, self._fitting_seconds)
             if found is not None:
                 self._keep(chain, found)
                 break
@@ -225,13 +225,14 @@ class _Search:
         paths = [(chain, *cheapest(chain, price, optimistic)) for chain in self.chains]
         return min(paths, key=itemgetter(2))
 
-    def _keep(self, chain: Chain[AnnealedArcs], found: list[tuple[Arc, Incumbent]]) -> None:
+    def _keep(self, chain: Chain[AnnealedArcs], found: list[Choice]) -> None:
         """Take plans that fit, for what follows, and the whole if it is shorter than the best."""
-        self.chosen = [arc for arc, _ in found]
-        length = sum(plan.value for _, plan in found)
+        pairs = zip(chain.arcs, found, strict=True)
+        self.chosen = [arcs.at[each.pair] for arcs, each in pairs]
+        length = sum(each.value for each in found)
         if self.best is not None and length >= self.best.value * (1 - LONG_ROUNDING):
             return
-        whole = timed(self.problem, chain.joined([plan.placement for _, plan in found]))
+        whole = timed(self.problem, chain.joined([each.placement for each in found]))
         if self.best is None or whole.value < self.best.value:
             self.best = whole
             self._tell()
@@ -240,3 +241,15 @@ class _Search:
         best = self.best
         assert best is not None
         self.reporter.tell(best.value, lambda: best.placement)
+
+
+def choices_of(chain: Chain[AnnealedArcs]) -> list[list[Choice]]:
+    """Of each part the plans that its arcs have."""
+    return [
+        [_choice(arc, plan) for arc in arcs.at.values() for plan in arc.plans]
+        for arcs in chain.arcs
+    ]
+
+
+def _choice(arc: Arc, plan: Incumbent) -> Choice:
+    return Choice((arc.source, arc.target), plan.value, arc.memory(plan), plan.placement)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any
@@ -21,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from placewright.budget import Budget
-from placewright.formulations.latency.incumbent import Incumbent
 from placewright.graph import Floats
-from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Arc, cheapest
-from placewright.planners.latency.modules.chain import Chain
+from placewright.plan import Placement
+from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, cheapest
+from placewright.planners.latency.modules.chain import Chain, Pair
 from placewright.solvers.cp_sat import cp_solver, solve_model
 
 STEPS = 40
@@ -54,40 +56,55 @@ def prices_of(chains: list[Chain[AnnealedArcs]], capacity: Floats, goal: float) 
     return best[1]
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A plan of a part between a pair of devices: `value` seconds, ``memory[device]`` bytes."""
+
+    pair: Pair
+    value: float
+    memory: Floats
+    placement: Placement
+
+    def cost(self, price: Floats) -> float:
+        """Seconds, with those that its bytes cost."""
+        return self.value + float(price @ self.memory)
+
+    def is_as_good_as(self, other: Choice) -> bool:
+        """Whether it is as short and takes as little on every device."""
+        return self.value <= other.value and bool((self.memory <= other.memory).all())
+
+
 def fitted(
-    chain: Chain[AnnealedArcs], capacity: Floats, seconds: float
-) -> list[tuple[Arc, Incumbent]] | None:
-    """An arc and a plan of it for each part, such that they fit; None if none were found."""
+    rows: Sequence[Sequence[Choice]], capacity: Floats, seconds: float
+) -> list[Choice] | None:
+    """One of the choices of each part, such that they fit; None if none were found."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
-    chosen = [
-        [(model.new_bool_var(""), arc, plan) for arc in arcs.at.values() for plan in arc.plans]
-        for arcs in chain.arcs
-    ]
+    chosen = [[(model.new_bool_var(""), choice) for choice in row] for row in rows]
     for row in chosen:
-        model.add_exactly_one(x for x, _, _ in row)
+        model.add_exactly_one(x for x, _ in row)
     for before, after in pairwise(chosen):
         flow: dict[int, list[Any]] = defaultdict(list)  # a device's arcs to it less those from it
-        for x, arc, _ in before:
-            flow[arc.target].append(x)
-        for x, arc, _ in after:
-            flow[arc.source].append(-x)
+        for x, choice in before:
+            flow[choice.pair[1]].append(x)
+        for x, choice in after:
+            flow[choice.pair[0]].append(-x)
         for terms in flow.values():
             model.add(sum(terms) == 0)
     everything = [each for row in chosen for each in row]
     for device, most in enumerate(np.maximum(capacity, 1.0).tolist()):
         memory = [
-            min(math.ceil(float(arc.memory(plan)[device]) / most * UNITS), UNITS + 1) * x
-            for x, arc, plan in everything
+            min(math.ceil(float(choice.memory[device]) / most * UNITS), UNITS + 1) * x
+            for x, choice in everything
         ]
         model.add(sum(memory) <= UNITS)
-    longest = max((arc.value for _, arc, _ in everything), default=0.0)
+    longest = max((choice.value for _, choice in everything), default=0.0)
     scale = UNITS / longest if longest > 0 else 1.0
-    model.minimize(sum(round(plan.value * scale) * x for x, _, plan in everything))
+    model.minimize(sum(round(choice.value * scale) * x for x, choice in everything))
 
-    def read(solver: Any) -> list[tuple[Arc, Incumbent]]:
-        return [next((arc, plan) for x, arc, plan in row if solver.value(x)) for row in chosen]
+    def read(solver: Any) -> list[Choice]:
+        return [next(choice for x, choice in row if solver.value(x)) for row in chosen]
 
     solver = cp_solver(workers=1, effort=DETERMINISTIC_SECONDS)
     return solve_model(solver, model, Budget(seconds), read).values

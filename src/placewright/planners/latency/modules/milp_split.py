@@ -31,6 +31,7 @@ from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import chain_of
 from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import MOST_IN_VAIN, ChainSearch
+from placewright.planners.latency.modules.chain_tied import TiedChain
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished, searched, solve_in_order
 from placewright.planners.latency.search.neighbourhoods import Search
@@ -53,7 +54,7 @@ LARGEST_MODULE = 3_000
 """Ops; no solver gets past reading a model of a larger one."""
 
 # Of the time that is left when each begins.
-CHAIN_SHARE = 0.8
+CHAIN_SHARE, TIED_SHARE = 0.8, 0.7
 ORDER_SHARE, POLISH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6
 
 
@@ -61,7 +62,8 @@ class MilpSplit(LatencyPlanner):
     """Solve modules exactly and put their schedules together.
 
     With one channel (`chain_exact`) the plan is optimal if every module was solved to the end and
-    memory does not bind; its bound holds in any case, for a module alone has all the memory.
+    memory does not bind; its bound holds in any case, for a module alone has all the memory. Where
+    it binds, modules are solved again at prices of memory (`chain_tied`).
     With more (`channels`) modules are solved in order and then placed anew two at a time;
     what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
     and simpler rules, so there is a plan even if no module was solved in time, or the modules
@@ -184,14 +186,35 @@ class _Search:
 
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if it may not search, first quickly, then from a better plan."""
+        exact = ExactChain(chain_of(self.modules, ExactArcs))
+        if may_be_tied(self.problem) and self.solvers.method.may_price:
+            self._tied(exact)
         search = None
         if may_search and self.best is not None:
             search = Search(State(self.problem, self.best.placement), self.solvers.method.seed)
-        chain = ChainSearch(ExactChain(chain_of(self.modules, ExactArcs)), self.solvers, search)
+        chain = ChainSearch(exact, self.solvers, search)
         if search is None:
             self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
             self._improve(polished, self.modules, self._part(POLISH_SHARE))
         self._chain(chain, self.limit)
+
+    def _tied(self, exact: ExactChain) -> None:
+        """The chain alone, and then with prices of memory if its best plan has no room."""
+        self._chain(ChainSearch(exact, self.solvers, None), self._part(TIED_SHARE))
+        if self.too_full is None or self._is_proved() or self.limit.left <= 0:
+            return
+        tied = TiedChain(exact.chain, self.solvers, self.best)
+        try:
+            for _ in tied.steps(self.limit):
+                self.on_progress("modules solved at prices of memory", 0.5)
+                self._take_tied(tied)
+        finally:
+            self._take_tied(tied)
+
+    def _take_tied(self, tied: TiedChain) -> None:
+        self._prove(tied.bound)
+        if tied.best is not None and (self.best is None or tied.best.value < self.best.value):
+            self._keep(tied.best)
 
     def _channels(self, may_search: bool) -> None:
         if self.limit.start is None:
@@ -259,15 +282,18 @@ class _Search:
 
 
 def is_chain(problem: Problem) -> bool:
-    """Whether it falls apart into several modules of one channel that can be solved.
+    """Whether it falls apart into several modules of one channel that can be solved. O(V + E).
 
-    And every device could hold all of it. Then what is found and proved of the modules holds for
-    the whole (`chain`). O(V + E).
+    Where every device could hold all of it, what is found and proved of the modules holds for the
+    whole (`chain`); else memory may tie them (`may_be_tied`).
     """
-    if problem.op_memory.sum() > problem.device_memory.min():
-        return False
     parts = parts_of(split_modules(problem))
     return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
+
+
+def may_be_tied(problem: Problem) -> bool:
+    """Whether some device could not hold all of it."""
+    return bool(problem.op_memory.sum() > problem.device_memory.min())
 
 
 def _known(problem: Problem, start: Placement | None) -> float:
