@@ -30,10 +30,11 @@ from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import Arc, ChainSearch, Start
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished
-from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain
+from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain, may_be_tied
 from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
+from placewright.portfolio.members import shape_of
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solvers import running
 from placewright.solving import solve
@@ -416,12 +417,15 @@ def test_only_graphs_that_fall_apart_into_small_modules_are_chains():
         assert is_chain(make_problem(f"zoo:{query}", "diviml", {})[0]) == chain, query
 
 
-def test_where_memory_may_bind_a_graph_is_no_chain():
+def test_where_memory_may_bind_a_chain_is_tied():
     problem = make_problem("zoo:rwnn?modules=3&ops=20", "diviml", {})[0]
     assert is_chain(problem)
     total = problem.op_memory.sum()
-    assert is_chain(problem.with_device_memory([total, 2 * total, total]))
-    assert not is_chain(problem.with_device_memory([total, 2 * total, 0.9 * total]))
+    for least, is_tied in [(total, False), (0.9 * total, True)]:
+        limited = problem.with_device_memory([total, 2 * total, least])
+        assert is_chain(limited)
+        assert may_be_tied(limited) == is_tied
+        assert shape_of(limited) == ("tied" if is_tied else "chain")
 
 
 @pytest.mark.parametrize(("processes", "searches"), [("1", False), ("2", True)])

@@ -14,7 +14,7 @@ from placewright.analysis.modules import split_modules
 from placewright.analysis.parts import parts_of
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
-from placewright.planners.latency.modules.annealing import ModuleAnnealing
+from placewright.planners.latency.modules.annealing import ModuleAnnealing, choices_of
 from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Turn, cheapest
 from placewright.planners.latency.modules.chain import MOST_CHAINS, chains_of, part_sizes
 from placewright.planners.latency.modules.knapsack import fitted, prices_of

@@ -78,8 +78,9 @@ class Priced:
 
     def _take(self, turn: Turn, seed: int) -> None:
         best, most = self.found or self.start, longest(self.problem)
-        if best is not None:  # a little above, so that rounding excludes nothing
-            most = min(most, (self.cost(best) - self._least_paid) * (1 + LONG_ROUNDING))
+        if best is not None:
+            most = min(most, self.cost(best) - self._least_paid)
+        most = max(most, self.least) * (1 + LONG_ROUNDING)  # so that rounding excludes nothing
         frame = replace(whole(self.problem), floor=self.least, price=self.price)
         model = self._model = Model(frame, most, is_linear=turn.is_linear)
         if self._stopped:

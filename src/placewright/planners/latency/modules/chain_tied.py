@@ -80,7 +80,7 @@ class TiedChain:
             is_open = self._at_prices_of_all(limit)
             yield
             for _ in range(PATHS):
-                path = self._program(limit)
+                path = None if self.is_proved else self._program(limit)
                 if path is None or path.pairs is None or self.is_proved or limit.left <= 0:
                     break
                 is_open |= self._at_prices_of(path, limit)
@@ -125,8 +125,9 @@ class TiedChain:
         """A path by what is proved at these prices, which bounds all plans of the whole."""
         of = dict(zip(self.chain.arcs, self._arcs, strict=True))
         path = self.chain.shortest(lambda arcs: of[arcs].low_at(price))
-        paid = np.where(price > 0, price * self.problem.device_memory, 0.0).sum()
-        bound = path.length * (1 - ROUNDING * len(self._arcs)) - float(paid) * (1 + LONG_ROUNDING)
+        dear = price > 0
+        paid = float(price[dear] @ self.problem.device_memory[dear])
+        bound = path.length * (1 - ROUNDING * len(self._arcs)) - paid * (1 + LONG_ROUNDING)
         self._prove(bound)
         return [pair for _, pair in path.arcs]
 
