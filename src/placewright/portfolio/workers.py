@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
@@ -15,6 +17,7 @@ from placewright.problem import Problem
 from placewright.system.processes import expect_workers, fork_worker
 
 READY = "ready"
+STDOUT = 1  # a file descriptor
 
 
 class Workers(Protocol):
@@ -133,7 +136,12 @@ class _Worker:
 
 
 def serve_connected(connection: Connection) -> None:
-    """In a worker process: `serve` the problem that is sent first."""
+    """In a worker process: `serve` the problem that is sent first.
+
+    What solvers print there, whatever they are told (HiGHS does), is for nobody.
+    """
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), STDOUT)
     serve(connection, connection.recv())
 
 
