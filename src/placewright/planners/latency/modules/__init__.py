@@ -10,9 +10,10 @@
    `arcs_annealed`. Both are `chain.Arcs`.
 5. `Chain.joined` puts the plans of the parts one after another.
 
-Planner ``milp-split`` (`milp_split`) does so with exact arcs. Where modules have several channels
-between them, they overlap in time and there are no arcs: `channels` solves them in order, and
-`channel_bound` proves what can be proved.
+Planner ``milp-split`` (`milp_split`) does so with exact arcs. Where memory ties them together,
+`chain_tied` goes on with prices for bytes, and `priced_arcs` keeps what is known of each part at
+those. Where modules have several channels between them, they overlap in time and there are no arcs:
+`channels` solves them in order, and `channel_bound` proves what can be proved.
 
 Planner ``module-annealing`` (`annealing`) does so with annealed arcs. Where memory is short,
 `knapsack` chooses a plan for each part. In a part `equal_branches` finds equal branches,
