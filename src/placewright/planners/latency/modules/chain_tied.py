@@ -43,10 +43,9 @@ from placewright.solvers.running import POLL_SECONDS, Crew
 FIRST_TURNS = 2  # at a part
 RISE = 1e-3  # of the bound; less is hardly any
 CONVERGED = 1e-4  # of the bound
-DEAREST = 1.0  # makespans that all bytes cost, at first, where the plans known do not fit
+DEAREST, MOST_DEAR = 1.0, 1000.0  # makespans that all bytes cost where no plans known fit: at first
 PATHS = 2  # at the same prices of the whole, and of single paths after that
 FITTING_SECONDS = 2.0
-MOST_FITTED = 6  # plans between two devices, where those of all paths are tried
 PROGRAM_SECONDS, PROGRAM_SHARE = 3.0, 0.1  # of one, or of the time that is left
 MOST_SHARES = 20_000  # pairs of devices of all parts · devices, of a program
 
@@ -65,6 +64,7 @@ class TiedChain:
         of = {arcs: PricedArcs(arcs, twins) for arcs in dict.fromkeys(chain.arcs)}
         self._arcs = [of[arcs] for arcs in chain.arcs]
         self._turns, self._dearest = FIRST_TURNS, DEAREST
+        self._is_unsolved = False  # whether some part was not solved to the end lately
         if best is not None:
             self._learn(best.placement)
 
@@ -76,50 +76,50 @@ class TiedChain:
     def steps(self, limit: Budget) -> Iterator[None]:
         """After each, `bound` and `best` are what is known by then; until neither gets better."""
         while limit.left > 0 and not self.is_proved:
-            before = self.bound
-            is_open = self._at_prices_of_all(limit)
+            before, self._is_unsolved = self.bound, False
+            may_rise = self._at_prices_of_all(limit)
             yield
             for _ in range(PATHS):
                 path = None if self.is_proved else self._program(limit)
                 if path is None or path.pairs is None or self.is_proved or limit.left <= 0:
                     break
-                is_open |= self._at_prices_of(path, limit)
+                may_rise |= self._at_prices_of(path.pairs, path.bound, limit)
                 yield
             if self.bound - before < RISE * self.bound:
-                if not is_open or self._turns == len(TURNS):
+                if self._is_unsolved and self._turns < len(TURNS):
+                    self._turns += 1
+                elif not may_rise:
                     break
-                self._turns += 1
         self._fit([arcs.all_choices for arcs in self._arcs], limit)
         yield
 
     # -- at prices -------------------------------------------------------------------------------
 
     def _at_prices_of_all(self, limit: Budget) -> bool:
-        """Whether more may come of it with more turns: of the whole chain's prices."""
+        """At the prices of the whole chain; whether the bound may yet rise by such."""
         mix = self._mixed([arcs.all_choices for arcs in self._arcs], limit)
         if mix is None or (mix.fits and mix.value <= self.bound * (1 + RISE)):
             return False
-        is_open = self._solve([(arcs, None) for arcs in self._arcs], mix.price, limit)
+        solved = self._solve([(arcs, None) for arcs in self._arcs], mix.price, limit)
         for _ in range(PATHS):
-            pairs = self._cheapest(mix.price)
-            is_open |= self._solve(list(zip(self._arcs, pairs, strict=True)), mix.price, limit)
+            along = list(zip(self._arcs, self._cheapest(mix.price), strict=True))
+            solved += self._solve(along, mix.price, limit)
         self._fit_along(self._cheapest(mix.price), limit)
-        return is_open
+        return solved > 0
 
-    def _at_prices_of(self, path: Path, limit: Budget) -> bool:
-        """The same, of the prices of a path."""
-        assert path.pairs is not None
-        along = list(zip(self._arcs, path.pairs, strict=True))
+    def _at_prices_of(self, pairs: Sequence[Pair], bound: float, limit: Budget) -> bool:
+        """The same, at the prices of a path, of which so much is proved."""
+        along = list(zip(self._arcs, pairs, strict=True))
         mix = self._mixed([arcs.choices[pair] for arcs, pair in along], limit)
         if mix is None:
             return False
-        is_open = self._solve(along, mix.price, limit)
-        self._fit_along(path.pairs, limit)
+        solved = self._solve(along, mix.price, limit)
+        self._fit_along(pairs, limit)
         if mix.fits:
-            return is_open or mix.value > path.bound * (1 + CONVERGED)
-        if not is_open:
+            return solved > 0 and mix.value > bound * (1 + CONVERGED)
+        if not solved:  # all is known at the dearest prices: only dearer ones say more
             self._dearest *= 2
-        return True
+        return self._dearest <= MOST_DEAR
 
     def _cheapest(self, price: Floats) -> list[Pair]:
         """A path by what is proved at these prices, which bounds all plans of the whole."""
@@ -136,8 +136,8 @@ class TiedChain:
 
     def _solve(
         self, asked: Sequence[tuple[PricedArcs, Pair | None]], price: Floats, limit: Budget
-    ) -> bool:
-        """Solve each at these prices, once; whether one of them is not solved to the end."""
+    ) -> int:
+        """Solve each at these prices, once, but for what is known; how many those were."""
         seed = self.solvers.method.seed
         works = {}
         for arcs, pair in dict.fromkeys(asked):
@@ -152,7 +152,8 @@ class TiedChain:
                 for work in crew.heard(POLL_SECONDS):
                     _, arcs, pair = works[id(work)]
                     arcs.take(pair, work)
-        return any(not work.is_proved for work, _, _ in works.values())
+        self._is_unsolved |= any(not work.is_proved for work, _, _ in works.values())
+        return len(works)
 
     # -- what is proved of all -------------------------------------------------------------------
 
