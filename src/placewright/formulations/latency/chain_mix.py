@@ -19,7 +19,7 @@ import numpy as np
 
 from placewright.budget import Budget
 from placewright.graph import Floats
-from placewright.solvers.mathopt import Program, Term, relaxed
+from placewright.solvers.mathopt import OutOfTimeError, Program, Term, relaxed
 
 
 class Option(Protocol):
@@ -54,6 +54,19 @@ def mixed(
     `unit` seconds are what values are measured in. What does not fit costs as if all bytes cost
     `dearest` units, so that there is a mix, and no price is higher.
     """
+    try:
+        return _mixed(rows, capacity, unit, dearest, limit)
+    except OutOfTimeError:  # while the program was written
+        return None
+
+
+def _mixed(
+    rows: Sequence[Sequence[Option]],
+    capacity: Floats,
+    unit: float,
+    dearest: float,
+    limit: Budget,
+) -> Mix | None:
     program = Program(limit)
     total = max(float(sum(row[0].memory.sum() for row in rows if row)), 1.0)
     objective = program.variable(-np.inf, np.inf)

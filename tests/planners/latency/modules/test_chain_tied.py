@@ -235,3 +235,9 @@ def test_prices_are_those_at_which_no_mix_costs_less(data, devices, count):
     ]
     if fitting:
         assert mix.fits and mix.value <= min(fitting) * (1 + 1e-6)
+
+
+def test_there_is_no_mix_when_time_is_up():
+    rows = [[Choice((0, 0), 1.0, np.array([1.0, 0.0]), None)]]
+    assert mixed(rows, np.array([1.0, 1.0]), 1.0, 1.0, Budget(10.0)) is not None
+    assert mixed(rows, np.array([1.0, 1.0]), 1.0, 1.0, Budget(0.0)) is None
