@@ -227,16 +227,24 @@ def relaxed(program: Program, limit: Budget) -> Relaxation | None:
         return None
     proto = _proto(program)
     proto.variables.integers[:] = [False] * program.variable_count
-    model = mathopt.Model.from_model_proto(proto)
+    result = linear_optimum(mathopt.Model.from_model_proto(proto), limit)
+    if result is None:
+        return None
+    values, dual = result.variable_values(), result.dual_values()
+    return Relaxation(float(result.objective_value()), _by_number(values), _by_number(dual))
+
+
+def linear_optimum(model: Any, limit: Budget) -> Any | None:
+    """MathOpt's result of GLOP for a linear program; None if there is no optimum, or time is up."""
+    from ortools.math_opt.python import mathopt
+
     parameters = mathopt.SolveParameters(time_limit=time_limit(limit))
     try:
         result = run_solver(model, mathopt.SolverType.GLOP, params=parameters)
     except RuntimeError:
         return None
-    if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
-        return None
-    values, dual = result.variable_values(), result.dual_values()
-    return Relaxation(float(result.objective_value()), _by_number(values), _by_number(dual))
+    is_optimal = result.termination.reason == mathopt.TerminationReason.OPTIMAL
+    return result if is_optimal else None
 
 
 def _by_number(values: Any) -> Floats:

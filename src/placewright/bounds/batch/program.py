@@ -169,16 +169,10 @@ class SplitsProgram:
 
     def solve(self, budget: Budget) -> tuple[float, Prices] | None:
         """The value and the prices of an optimum; None where the solver finds none in time."""
-        from ortools.math_opt.python import mathopt
+        from placewright.solvers.mathopt import linear_optimum
 
-        from placewright.solvers.mathopt import run_solver, time_limit
-
-        try:
-            parameters = mathopt.SolveParameters(time_limit=time_limit(budget))
-            result = run_solver(self._model, mathopt.SolverType.GLOP, params=parameters)
-        except RuntimeError:
-            return None
-        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+        result = linear_optimum(self._model, budget)
+        if result is None:
             return None
         dual = result.dual_values()
 
