@@ -53,7 +53,8 @@ class Scheduler:
         self.provers = deque(each for each in members if each.role == "prove")
         self.searchers = Searchers(each for each in members if each.role == "search")
         self.seed, self.in_iterations = seed, in_iterations
-        self.proving: set[int] = set()  # tasks, but for one that works on several cores
+        self.proving: set[int] = set()  # tasks, but for those that lead
+        self.leading: set[int] = set()  # tasks that work on several cores
         self.constructing = 0
         self.cut_short: set[int] = set()  # searches that had no time to get going
         self.cores: dict[int, float] = {}  # that each task under way works on, by its number
@@ -95,7 +96,8 @@ class Scheduler:
             return self._construct(incumbent, left)
         if self.provers and self._may_prove(workers) and not self._must_wait(self.provers[0]):
             member = self.provers.popleft()
-            share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
+            is_alone = self._beside_leaders(workers) <= 1
+            share = min(member.share, PROVING_ALONE) if is_alone else member.share
             if incumbent.placement is None and member.decides:
                 share = 1.0  # nobody else has found anything to go on from
             task = self._task(member, incumbent, left * share, math.inf if member.alone else 1)
@@ -134,6 +136,7 @@ class Scheduler:
         first_gain = gain > 0 and member.role == "search" and not self.spent["search"]
         self.spent[member.role] += seconds
         self.proving.discard(task.number)
+        self.leading.discard(task.number)
         if member.role == "construct":
             self.constructing -= 1
         self.cores.pop(task.number, None)
@@ -162,9 +165,13 @@ class Scheduler:
         return self.constructing == 0 and self.spent["construct"] <= max(allowed, INSTANT_SECONDS)
 
     def _may_prove(self, workers: int) -> bool:
-        if workers == 1:
+        if self._beside_leaders(workers) <= 1:
             return self.spent["prove"] <= self.spent["search"] or not self.searchers
         return len(self.proving) < max(1, workers // WORKERS_PER_PROVER)
+
+    def _beside_leaders(self, workers: int) -> float:
+        """Of so many workers' cores, those that no task has that works on several."""
+        return workers - sum(self.cores[number] for number in self.leading)
 
     def _must_wait(self, prover: Member) -> bool:
         """Constructive members, still to be asked, would have no core beside it."""
@@ -179,6 +186,7 @@ class Scheduler:
         share = member.share if max(workers, widest) > 1 else min(member.share, LEADING_ALONE)
         task = self._task(member, incumbent, left * share, cores)
         task.options[member.cores] = str(cores)
+        self.leading.add(task.number)
         return task
 
     def _is_taken(self, workers: int) -> bool:
