@@ -152,8 +152,8 @@ def test_a_lost_worker_ends_its_task_and_the_last_one_is_an_error(cluster, probl
         until(workers, lambda told: len(workers.idle()) == 2)
         workers.give(0, task("annealing"))
         ray.kill(workers._workers[0]._actor)
-        told = until(workers, lambda told: (0, Ended(error=LOST)) in told)
-        assert told.count((0, Ended(error=LOST))) == 1
+        told = until(workers, lambda told: (0, Ended(error=LOST, lost=True)) in told)
+        assert told.count((0, Ended(error=LOST, lost=True))) == 1
         assert workers.idle() == [1]
         ray.kill(workers._workers[1]._actor)
         with pytest.raises(ChildProcessError, match=r"no Ray worker is left: .* lost"):
@@ -181,7 +181,7 @@ def test_workers_beyond_the_cpus_wait_and_where_all_do_it_is_an_error(
 
 def test_a_worker_of_another_version_is_refused(cluster, problem, monkeypatch):
     here = sys.modules["placewright"].__version__
-    for module in ("placewright", "placewright.system.ray_worker"):
+    for module in ("placewright.version", "placewright.system.ray_worker"):
         monkeypatch.setattr(sys.modules[module], "__version__", "99.0")
     workers = RayWorkers(problem, 1)
     try:
