@@ -96,8 +96,7 @@ class Scheduler:
             return self._construct(incumbent, left)
         if self.provers and self._may_prove(workers) and not self._must_wait(self.provers[0]):
             member = self.provers.popleft()
-            is_alone = self._beside_leaders(workers) <= 1
-            share = min(member.share, PROVING_ALONE) if is_alone else member.share
+            share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
             if incumbent.placement is None and member.decides:
                 share = 1.0  # nobody else has found anything to go on from
             task = self._task(member, incumbent, left * share, math.inf if member.alone else 1)

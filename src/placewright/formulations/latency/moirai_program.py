@@ -4,91 +4,47 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import numpy as np
-
-from placewright.analysis.precedence import (
-    END,
-    LARGEST_REGION,
-    START,
-    Region,
-)
+from placewright.analysis.precedence import Region
 from placewright.budget import Budget
-from placewright.formulations.latency.disjunction import Interval, keep_apart
+from placewright.formulations.latency.disjunction import keep_apart
 from placewright.formulations.latency.incumbent import Incumbent
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.peak import PeakRows
-from placewright.formulations.latency.program import LatencyProgram
-from placewright.formulations.latency.transport import Transfer, Transport, span
+from placewright.formulations.latency.transport import Transfer, span
+from placewright.formulations.latency.unordered_program import UnorderedProgram
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.solvers.mathopt import HINT_ROUNDING, HORIZON, Term
+from placewright.solvers.mathopt import HINT_ROUNDING, Term
 
 
-class MoiraiProgram(LatencyProgram):
-    """Variables, in scaled time: makespan, x (placement), S (starts of ops and transfers), u.
+class MoiraiProgram(UnorderedProgram):
+    """The variables of `UnorderedProgram`, and starts of transfers where these contend.
 
-    u is kept in transport form (see `transport`). z_q is the sum of u over k' ≠ k'', and C = S +
-    duration is written out, so neither is a variable. Equations 6 and 8 have one order variable per
-    direction (see `disjunction`). Under memory option ``peak`` what is alive is added (`peak`).
+    Equations 6 and 8 have one order variable per direction (see `disjunction`). Under memory option
+    ``peak`` what is alive is added (`peak`).
     """
 
     def __init__(self, instance: Instance, limit: Budget) -> None:
-        super().__init__(instance, limit)
-        self._variables()
-        self._constraints()
-        self.program.minimise(self.makespan)
-
-    # -- variables -------------------------------------------------------------------------------
-
-    def _variables(self) -> None:
-        instance, program = self.instance, self.program
-        self.makespan = program.variable(float(instance.earliest_finish.max()), HORIZON)
-        self.ops = [self._op_interval(op) for op in range(self.problem.op_count)]
-        options = self.problem.options
-        are_sent = options.contention != "none" or options.memory == "peak"
-        self.transport = Transport(program, instance, self.placement, self.ops, are_sent)
-        self.transfers = self.transport.transfers
         self.op_order: list[tuple[int, int, int, int]] = []
         self.transfer_order: list[tuple[int, int, int, int]] = []
+        super().__init__(instance, limit)
 
-    def _op_interval(self, op: int) -> Interval:
-        instance = self.instance
-        earliest, latest = float(instance.earliest_start[op]), float(instance.latest_finish[op])
-        start = self.program.variable(earliest, float(instance.latest_start[op]))
-        return Interval(start, self.placement.duration(op), earliest, latest)
-
-    # -- constraints -----------------------------------------------------------------------------
-
-    def _constraints(self) -> None:
-        self.placement.add_rows()  # 4c and 5
-        self._windows()
-        self.transport.add_rows()  # 4a, 4b and 7
-        self._ops_apart()  # 6
-        self._transfers_apart()  # 8
-        for region in self.instance.precedence.regions(LARGEST_REGION):
-            self._region_loads(region)
-        self.peak = PeakRows(self.placement, self.transport) if self._counts_peak else None
+    @property
+    def _sends_one_by_one(self) -> bool:
+        return self.problem.options.contention != "none" or self._counts_peak
 
     @property
     def _counts_peak(self) -> bool:
         return self.problem.options.memory == "peak"
 
-    def _windows(self) -> None:
-        """The makespan, and what each op's device says about what comes before and after it."""
-        instance, program = self.instance, self.program
-        for op, interval in enumerate(self.ops):
-            devices = self.placement.of(op).items()
-            rest = instance.op_time[op] + instance.tail[op]
-            program.row(
-                [(self.makespan, 1.0), (interval.start, -1.0)]
-                + [(x, -float(rest[device])) for device, x in devices],
-                lower=0.0,
-            )
-            program.row(
-                [(interval.start, 1.0)]
-                + [(x, -float(instance.head[op, device])) for device, x in devices],
-                lower=0.0,
-            )
+    # -- constraints -----------------------------------------------------------------------------
+
+    def _constraints(self) -> None:
+        self.transfers = self.transport.transfers
+        super()._constraints()
+        self._ops_apart()  # 6
+        self._transfers_apart()  # 8
+        self.peak = PeakRows(self.placement, self.transport) if self._counts_peak else None
 
     def _ops_apart(self) -> None:
         for one, two in self.instance.rival_pairs:
@@ -132,21 +88,13 @@ class MoiraiProgram(LatencyProgram):
         a, b = one.interval, two.interval
         return a.latest <= b.earliest or b.latest <= a.earliest
 
-    def _region_loads(self, region: Region) -> None:
+    def _loads(self, region: Region, between: list[Term]) -> None:
         """Between a fork and a join each device and each channel has to do all its work."""
-        first, last, between = region
-        ends: list[Term] = [(self.makespan if last == END else self.ops[last].start, 1.0)]
-        if first != START:
-            start = self.ops[first]
-            ends += [(start.start, -1.0), *((x, -time) for x, time in start.duration)]
-        for device in range(self.problem.device_count):
-            load = self.placement.load(between, device)
-            if len(load) > 1:
-                self.program.row([*ends, *((x, -time) for x, time in load)], lower=0.0)
+        super()._loads(region, between)
         if self.transfers:
             for load in self._channel_loads(region).values():
                 if len(load) > 1:
-                    self.program.row([*ends, *((u, -time) for u, time in load)], lower=0.0)
+                    self.program.row([*between, *((u, -time) for u, time in load)], lower=0.0)
 
     def _channel_loads(self, region: Region) -> dict[int, list[Term]]:
         """Channel → time of the transfers that fall inside the region for sure."""
@@ -166,14 +114,7 @@ class MoiraiProgram(LatencyProgram):
     # -- from and to schedules -------------------------------------------------------------------
 
     def hint(self, start: Incumbent) -> Floats:
-        values = np.zeros(self.program.variable_count)
-        device, schedule = start.placement.device, start.schedule
-        self.placement.fill(values, device)
-        scale = self.instance.scale
-        values[self.makespan] = schedule.makespan / scale
-        for op, interval in enumerate(self.ops):
-            values[interval.start] = schedule.op_start[op] / scale
-        self.transport.hint(values, start)
+        values = super().hint(start)
         for order, intervals in (
             (self.op_order, self.ops),
             (self.transfer_order, [transfer.interval for transfer in self.transfers]),

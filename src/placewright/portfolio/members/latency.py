@@ -23,6 +23,7 @@ from placewright.portfolio.members.member import (
 NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
 STRETCHES = "latency.stretches:prove"
+ANY_ORDER = "latency.any_order:prove"
 LEARNING = 2.0  # seconds in which `lns` learns which neighbourhoods help
 FEW_UNITS = 0.25  # of the ops
 NODES = {"nodes": "200", "processes": "1"}
@@ -96,9 +97,12 @@ LATENCY = (
         "prove",
         {"start": "simple"},
         share=0.5,
-        shapes=[TIED, MODULES, WHOLE],
+        shapes=[MODULES, WHOLE],
         most_ops=5_000,
         memory=[SHORT],
+    ),
+    *of_its_own(
+        "prove", {"start": "simple"}, share=0.3, shapes=[TIED], most_ops=5_000, memory=[SHORT]
     ),
     Member(
         "relaxation",
@@ -114,6 +118,15 @@ LATENCY = (
         "prove", {"start": "simple"}, share=0.3, shapes=[TIED, MODULES, WHOLE], memory=[FULL]
     ),
     Member("multilevel", "prove", share=0.3, afresh=True, shapes=[WHOLE], memory=[FULL]),
+    # Narrow networks that fill unequal devices: where ops are says nearly all.
+    Member(
+        "any-order",
+        "prove",
+        share=0.5,
+        prover=ANY_ORDER,
+        shapes=[TIED, WHOLE],
+        most_ops=300,
+    ),
     # Large modules tied by memory have regions that are solved sooner than they are.
     Member("relaxation", "prove", share=0.3, prover=RELAXATION, shapes=[TIED]),
     Member(
@@ -168,7 +181,7 @@ LATENCY = (
         memory=[SHORT],
     ),
     Member(
-        "module-annealing", "prove", {"processes": "1"}, share=0.6, shapes=[TIED], memory=[ENOUGH]
+        "module-annealing", "prove", {"processes": "1"}, share=0.3, shapes=[TIED], memory=[ENOUGH]
     ),
     # It gives every module all the memory, so that full devices leave little of its bound: there
     # it comes after all the others that prove.
