@@ -319,6 +319,11 @@ class Problem(ReadOnly):
             (),
         )
 
+    @property
+    def may_overflow(self) -> bool:
+        """Whether some device could not hold all ops."""
+        return bool((self.op_memory.sum() > self.device_memory).any())
+
     def free_memory(self, unit_device: Ints) -> Floats:
         """`[device]` bytes left beside the units placed so far (`unit_device[unit]` or -1)."""
         placed = unit_device >= 0

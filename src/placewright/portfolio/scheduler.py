@@ -37,7 +37,7 @@ class Scheduler:
     A member that works on several cores (`Member.cores`) comes before both. It is for problems
     that it is by far the best for, so the sooner it has them all the better: what it finds others
     would have to find anew, and what it proves of a part it must know to the end to go on. Provers
-    may work beside it, if it leaves cores.
+    may work beside it, if it leaves cores; on a single one they take turns with the searches.
 
     Where those that construct have found no plan, a prover that can say that there is none comes
     first.
@@ -54,7 +54,7 @@ class Scheduler:
         self.searchers = Searchers(each for each in members if each.role == "search")
         self.seed, self.in_iterations = seed, in_iterations
         self.proving: set[int] = set()  # tasks, but for those that lead
-        self.leading: set[int] = set()  # tasks that work on several cores
+        self.leading: set[int] = set()  # tasks of members that can work on several cores
         self.constructing = 0
         self.cut_short: set[int] = set()  # searches that had no time to get going
         self.cores: dict[int, float] = {}  # that each task under way works on, by its number
@@ -169,7 +169,7 @@ class Scheduler:
         return len(self.proving) < max(1, workers // WORKERS_PER_PROVER)
 
     def _beside_leaders(self, workers: int) -> float:
-        """Of so many workers' cores, those that no task has that works on several."""
+        """Of so many workers' cores, those that no member has that leads."""
         return workers - sum(self.cores[number] for number in self.leading)
 
     def _must_wait(self, prover: Member) -> bool:

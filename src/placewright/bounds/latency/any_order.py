@@ -38,8 +38,8 @@ def prove(
     none = nowhere(problem)
     if none is not None:
         return none
-    is_limited = bool((problem.unit_memory.sum() > problem.device_memory).any())
-    if not is_limited or problem.edge_count * problem.device_count**2 > MOST_FLOWS:
+    is_large = problem.edge_count * problem.device_count**2 > MOST_FLOWS
+    if is_large or not problem.may_overflow:
         return NOTHING
     start = None if budget.start is None else timed(problem, budget.start)
     most = longest(problem) if start is None else start.value

@@ -45,8 +45,7 @@ def devices_along(problem: Problem, ways: Ways, budget: Budget, incumbent: float
     That is, where no device is too small for all, or for programs that are too large.
     """
     devices, places = problem.device_count, len(ways.kept)
-    limited = bool((problem.unit_memory.sum() > problem.device_memory).any())
-    if not limited or not np.isfinite(incumbent) or places * devices**2 > MOST_FLOWS:
+    if not problem.may_overflow or not np.isfinite(incumbent) or places * devices**2 > MOST_FLOWS:
         return Bound(0.0, SOURCE)
     seconds = min(MOST_SECONDS, SHARE * budget.left)
     try:

@@ -46,10 +46,10 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
 def shape_of(problem: Problem) -> Shape:
     """Whether it is a chain of small modules, one tied by memory, of large ones, or none."""
     from placewright.planners.latency.modules.chain import part_sizes
-    from placewright.planners.latency.modules.milp_split import is_chain, may_be_tied
+    from placewright.planners.latency.modules.milp_split import is_chain
 
     if is_chain(problem):
-        return TIED if may_be_tied(problem) else CHAIN
+        return TIED if problem.may_overflow else CHAIN
     return MODULES if max(part_sizes(problem)) <= LARGEST_PART * problem.op_count else WHOLE
 
 

@@ -101,6 +101,7 @@ LATENCY = (
         most_ops=5_000,
         memory=[SHORT],
     ),
+    # Shorter where it has the one core that is left beside a member that leads.
     *of_its_own(
         "prove", {"start": "simple"}, share=0.3, shapes=[TIED], most_ops=5_000, memory=[SHORT]
     ),

@@ -30,7 +30,7 @@ from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import Arc, ChainSearch, Start
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished
-from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain, may_be_tied
+from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain
 from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
@@ -424,7 +424,7 @@ def test_where_memory_may_bind_a_chain_is_tied():
     for least, is_tied in [(total, False), (0.9 * total, True)]:
         limited = problem.with_device_memory([total, 2 * total, least])
         assert is_chain(limited)
-        assert may_be_tied(limited) == is_tied
+        assert limited.may_overflow == is_tied
         assert shape_of(limited) == ("tied" if is_tied else "chain")
 
 

@@ -187,7 +187,7 @@ class _Search:
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if it may not search, first quickly, then from a better plan."""
         exact = ExactChain(chain_of(self.modules, ExactArcs))
-        if may_be_tied(self.problem) and self.solvers.method.may_price:
+        if self.problem.may_overflow and self.solvers.method.may_price:
             self._tied(exact)
         search = None
         if may_search and self.best is not None:
@@ -285,15 +285,10 @@ def is_chain(problem: Problem) -> bool:
     """Whether it falls apart into several modules of one channel that can be solved. O(V + E).
 
     Where every device could hold all of it, what is found and proved of the modules holds for the
-    whole (`chain`); else memory may tie them (`may_be_tied`).
+    whole (`chain`); else memory may tie them (`Problem.may_overflow`).
     """
     parts = parts_of(split_modules(problem))
     return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
-
-
-def may_be_tied(problem: Problem) -> bool:
-    """Whether some device could not hold all of it."""
-    return bool(problem.op_memory.sum() > problem.device_memory.min())
 
 
 def _known(problem: Problem, start: Placement | None) -> float:
