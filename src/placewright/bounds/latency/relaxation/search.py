@@ -21,8 +21,8 @@ GAIN = 1e-6  # relative: a bound that is better by less is not told
 MOST_WORK = 300_000_000  # edges · pairs of devices, which each look at all paths goes through
 FIRST_EFFORT = 32.0  # ops in a region, times 4 for each earlier try
 MOST_EFFORT = FIRST_EFFORT * 4.0**5
-SMALLEST = 8  # ops of the regions that paths first go over
-SIZES = (64.0, 512.0, np.inf)  # of regions that are bounded, one after the other
+SMALLEST = 8  # ops of the regions that paths first go over, and that are solved
+SIZES = (64.0, 512.0, np.inf)  # of regions bounded next, after each time that small ones are solved
 PATIENCE = 1.0  # times the seconds for paths, at least 1: cases that bring no gain for as long wait
 BETTER = 2e-3  # that another chain must be, for its cases to be looked at anew
 
@@ -88,23 +88,28 @@ class Search:
                 return
 
     def _follow_paths(self, effort: float) -> Reach:
-        """Bounds alone, then small regions first: solved, they beat the bounds of larger ones."""
+        """Small regions are solved before ones that are larger by far are bounded.
+
+        It takes less time, and solved they beat the bounds of larger ones, of which few then count.
+        """
         self.regions.rule_out(self.limit)
-        for most in SIZES:
-            reach = settle(self.network, self.regions, self.budget, most)
-            self._found(reach.value, "paths over regions")
-        largest = SMALLEST
+        largest, sizes = SMALLEST, iter(SIZES)
         while largest <= effort and not self.is_over():
             self._follow_path(effort, largest)
+            self._settle(next(sizes, np.inf))
             largest *= 2
         return self._follow_path(effort, np.inf)
+
+    def _settle(self, largest: float) -> Reach:
+        reach = settle(self.network, self.regions, self.budget, largest)
+        self._found(reach.value, "paths over regions")
+        return reach
 
     def _follow_path(self, effort: float, largest: float) -> Reach:
         """Bound and solve regions on the longest path until it has none worth no more effort."""
         while True:
             self.regions.rule_out(self.limit)
-            reach = settle(self.network, self.regions, self.budget, largest)
-            self._found(reach.value, "paths over regions")
+            reach = self._settle(largest)
             arcs = self.solver.waiting(reach.arcs(self.solver.closed), effort)
             if not arcs or self.is_over():
                 return reach
