@@ -21,8 +21,8 @@ GAIN = 1e-6  # relative: a bound that is better by less is not told
 MOST_WORK = 300_000_000  # edges · pairs of devices, which each look at all paths goes through
 FIRST_EFFORT = 32.0  # ops in a region, times 4 for each earlier try
 MOST_EFFORT = FIRST_EFFORT * 4.0**5
-SMALLEST = 8  # ops of the regions that paths first go over, and that are solved
-SIZES = (64.0, 512.0, np.inf)  # of regions bounded next, after each time that small ones are solved
+SMALLEST = 8  # ops of the regions that are solved first
+SIZES = (64.0, 512.0)  # of regions bounded in between, before all of them are
 PATIENCE = 1.0  # times the seconds for paths, at least 1: cases that bring no gain for as long wait
 BETTER = 2e-3  # that another chain must be, for its cases to be looked at anew
 
