@@ -24,8 +24,6 @@ from placewright.planners.latency.exact import cases, parallel
 from placewright.planners.latency.exact.diviml import DivimlMilp
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules import chain_search
-from placewright.planners.latency.modules.arcs_exact import ExactArcs
-from placewright.planners.latency.modules.chain import chain_of
 from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import Arc, ChainSearch, Start
 from placewright.planners.latency.modules.channel_bound import channel_bounds
@@ -339,7 +337,7 @@ def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
 def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem, starts):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0.0)
-    chain = ExactChain(chain_of(split_modules(problem), ExactArcs))
+    chain = ExactChain(split_modules(problem))
     for arcs in chain.chain.arcs:
         arcs.find_hard()
     if starts:
@@ -354,7 +352,7 @@ def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem, starts):
 
 def hard_chain():
     problem = rwnn("modules=3&ops=12")
-    return problem, ExactChain(chain_of(split_modules(problem), ExactArcs))
+    return problem, ExactChain(split_modules(problem))
 
 
 def test_of_a_chain_nothing_is_asked_for_twice_at_a_time():
@@ -397,7 +395,7 @@ def test_a_chain_is_solved_beside_a_search_that_makes_the_plan_better(threads, m
 
 def test_when_time_is_up_no_thread_of_a_chain_is_at_work():
     problem = rwnn("modules=4&ops=34")
-    chain = ExactChain(chain_of(split_modules(problem), ExactArcs))
+    chain = ExactChain(split_modules(problem))
     first = first_incumbent(problem, 0, None, Budget())[0]
     together = ChainSearch(
         chain, parallel.Solvers(cases.Method(), 2), Search(State(problem, first.placement))

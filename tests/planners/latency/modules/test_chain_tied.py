@@ -19,14 +19,13 @@ from placewright.planners.latency.exact.cases import Method, overfull
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.exact.priced import TURNS
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.planners.latency.modules.arcs_exact import ExactArcs
-from placewright.planners.latency.modules.chain import chain_of
 from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import ChainSearch
 from placewright.planners.latency.modules.chain_tied import TiedChain
+from placewright.planners.latency.modules.device_twins import DeviceTwins
 from placewright.planners.latency.modules.knapsack import Choice
 from placewright.planners.latency.modules.milp_split import MilpSplit
-from placewright.planners.latency.modules.priced_arcs import PricedArcs, Twins
+from placewright.planners.latency.modules.priced_arcs import PricedArcs
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
@@ -76,7 +75,7 @@ def tied_problems(draw):
 
 
 def exact_chain(problem):
-    exact = ExactChain(chain_of(split_modules(problem), ExactArcs))
+    exact = ExactChain(split_modules(problem))
     for _ in ChainSearch(exact, Solvers(Method(), 1), None).steps(Budget()):
         pass
     return exact.chain
@@ -118,7 +117,7 @@ def test_the_planner_proves_no_more_than_the_optimum(problem):
 @given(tied_problems(), st.data())
 def test_what_is_proved_at_some_prices_holds_at_others(problem, data):
     chain = exact_chain(problem)
-    twins = Twins(problem)
+    twins = DeviceTwins(problem)
     price, other = (np.array([data.draw(PRICES) for _ in problem.device_names]) for _ in range(2))
     for arcs in dict.fromkeys(chain.arcs):
         priced = PricedArcs(arcs, twins)
@@ -145,8 +144,8 @@ def test_what_is_proved_at_some_prices_holds_at_others(problem, data):
 @settings(max_examples=50, deadline=None)
 @given(tied_problems())
 def test_twins_are_renamed_within_their_groups(problem):
-    twins = Twins(problem)
-    chain = chain_of(split_modules(problem), ExactArcs)
+    twins = DeviceTwins(problem)
+    chain = ExactChain(split_modules(problem)).chain
     for part in chain.parts:
         ends = part.before >= 0, part.after >= 0
         sizes = [problem.device_count if is_device else 1 for is_device in ends]

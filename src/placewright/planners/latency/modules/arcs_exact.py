@@ -19,6 +19,7 @@ from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import BOUND_TURN, Answer, Job, Method, overfull
 from placewright.planners.latency.modules.chain import Pair
+from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 GUESSED, BOUNDED, SOLVED = range(3)
 
@@ -29,11 +30,13 @@ class ExactArcs:
     `low[source, target]` bounds an arc; `value` is what was found, by one of `placements`;
     `guess` is `low` or, of an arc that has had all its time, `value`. `turns` that arcs have had;
     `turns_of_all`, the whole part with its ends free, of which all is known that so can be
-    (`is_exhausted`). `is_hard`: not solved at once.
+    (`is_exhausted`). `is_hard`: not solved at once. Pairs that are the same but for names of
+    devices (`twins`) are one: `placements` and `turns` are by the first of them.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, twins: DeviceTwins) -> None:
         self.part = part
+        self._twins = twins
         self.low = np.maximum(longest_paths(part), lower_bound(part.sub.problem).value)
         self.guess = self.low.copy()
         self.value = np.full(self.low.shape, np.inf)
@@ -46,6 +49,22 @@ class ExactArcs:
 
     def offer(self, pair: Pair, found: Incumbent) -> None:
         self._keep(pair, found.placement, found.value)
+
+    def first_like(self, pair: Pair) -> Pair:
+        """The first of the pairs that are the same as this one."""
+        return self._twins.like(self.part, pair)[0][0]
+
+    def cells(self, pair: Pair) -> tuple[list[int], list[int]]:
+        """All of them, as an index of a table."""
+        pairs = [other for other, _ in self._twins.like(self.part, pair)]
+        return [source for source, _ in pairs], [target for _, target in pairs]
+
+    def placement(self, pair: Pair) -> Placement:
+        """The best known; KeyError without one."""
+        known = self.placements[self.first_like(pair)]
+        twins = self._twins.like(self.part, self.first_like(pair))
+        renamed = next(renamed for other, renamed in twins if other == pair)
+        return Placement(renamed[known.device], known.sequence)
 
     def fill(self) -> None:
         """A plan for each pair that has none: the best there is, with its ends moved."""
@@ -61,7 +80,7 @@ class ExactArcs:
     def bound(self, pair: Pair) -> None:
         """By more than its longest path."""
         self._raise(pair, lower_bound(self.part.pinned(*pair).problem).value)
-        self.level[pair] = BOUNDED
+        self.level[self.cells(pair)] = BOUNDED
 
     def is_open(self, pair: Pair, turns: float = math.inf) -> bool:
         """Whether it is not solved, and has had fewer turns."""
@@ -74,7 +93,7 @@ class ExactArcs:
 
     def take(self, pair: Pair, answer: Answer, cutoff: float, method: Method) -> None:
         """What a turn has shown; a part that it did not decide is hard."""
-        self.turns[pair] = answer.turns
+        self.turns[self.first_like(pair)] = answer.turns
         if answer.placement is not None:
             self._keep(pair, answer.placement, answer.value)
         self._raise(pair, answer.lower_bound)
@@ -128,15 +147,21 @@ class ExactArcs:
 
     def turns_of(self, pair: Pair) -> int:
         """Turns that it has had, or needs not have: quick ones, of a module found to be hard."""
-        return self.turns.get(pair, BOUND_TURN if self.is_hard else 0)
+        return self.turns.get(self.first_like(pair), BOUND_TURN if self.is_hard else 0)
 
     def _keep(self, pair: Pair, placement: Placement, value: float) -> None:
         if value < self.value[pair]:
-            self.value[pair], self.placements[pair] = value, placement
+            first = self.first_like(pair)
+            twins = self._twins.like(self.part, pair)
+            renamed = next(renamed for other, renamed in twins if other == first)
+            self.placements[first] = Placement(renamed[placement.device], placement.sequence)
+            self.value[self.cells(pair)] = value
 
     def _raise(self, pair: Pair, low: float) -> None:
-        self.low[pair] = min(max(low, self.low[pair]), self.value[pair])
-        self.guess[pair] = self.low[pair]
+        cells = self.cells(pair)
+        self.low[cells] = min(max(low, float(self.low[pair])), float(self.value[pair]))
+        self.guess[cells] = self.low[pair]
 
     def _close(self, pair: Pair) -> None:
-        self.guess[pair], self.level[pair] = self.value[pair], SOLVED
+        cells = self.cells(pair)
+        self.guess[cells], self.level[cells] = self.value[pair], SOLVED

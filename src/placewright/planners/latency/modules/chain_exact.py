@@ -18,12 +18,14 @@ from operator import attrgetter
 
 import numpy as np
 
+from placewright.analysis.modules import Modules
 from placewright.budget import Budget
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import PROVED, Answer, Job, Method
 from placewright.planners.latency.modules.arcs_exact import GUESSED, ExactArcs
-from placewright.planners.latency.modules.chain import Chain, Pair, Path
+from placewright.planners.latency.modules.chain import Chain, Pair, Path, chain_of
+from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 Arc = tuple[ExactArcs, Pair]
 GUESS, VALUE, LOW = attrgetter("guess"), attrgetter("value"), attrgetter("low")
@@ -46,9 +48,10 @@ class Turn:
 class ExactChain:
     """Which arcs of a chain are to be solved next, and what is known of the whole."""
 
-    def __init__(self, chain: Chain[ExactArcs]) -> None:
-        self.chain = chain
-        self._unfilled = list(dict.fromkeys(chain.arcs))
+    def __init__(self, modules: Modules) -> None:
+        twins = DeviceTwins(modules.problem)
+        self.chain: Chain[ExactArcs] = chain_of(modules, lambda part: ExactArcs(part, twins))
+        self._unfilled = list(dict.fromkeys(self.chain.arcs))
 
     def next(
         self, under_way: Collection[Turn], limit: Budget, turns: float = math.inf
@@ -105,7 +108,7 @@ class ExactChain:
         path = self.chain.shortest(VALUE)
         if not math.isfinite(path.length):
             return None
-        return self.chain.joined([arcs.placements[pair] for arcs, pair in path.arcs])
+        return self.chain.joined([arcs.placement(pair) for arcs, pair in path.arcs])
 
     # -- what is next ----------------------------------------------------------------------------
 
@@ -113,7 +116,11 @@ class ExactChain:
         """By more than their longest paths: all arcs of what is the shortest path after that."""
         while limit.left > 0:
             arcs_of_path = self.chain.shortest(GUESS).arcs
-            guessed = {arc for arc in arcs_of_path if arc[0].level[arc[1]] == GUESSED}
+            guessed = {
+                (arcs, arcs.first_like(pair))
+                for arcs, pair in arcs_of_path
+                if arcs.level[pair] == GUESSED
+            }
             if not guessed:
                 return
             for arcs, pair in guessed:
@@ -133,7 +140,7 @@ class ExactChain:
                     return turn
             for arcs, pair in asked:
                 cost[arcs] = cost[arcs].copy()
-                cost[arcs][pair] = np.inf
+                cost[arcs][arcs.cells(pair)] = np.inf
 
     def _turn(
         self, arcs: ExactArcs, pair: Pair, under_way: Collection[Turn], waits: bool
@@ -176,11 +183,12 @@ class ExactChain:
 
 
 def _open(path: Path[ExactArcs], turns: float = math.inf) -> list[Arc]:
-    """The arcs of a path that are not solved and have had fewer turns, each once.
+    """The arcs of a path that are not solved and have had fewer turns, of twins one.
 
     Those of the fewest turns first.
     """
     if not math.isfinite(path.length):
         return []
-    asked = dict.fromkeys(arc for arc in path.arcs if arc[0].is_open(arc[1], turns))
+    waiting = [(arcs, pair) for arcs, pair in path.arcs if arcs.is_open(pair, turns)]
+    asked = dict.fromkeys((arcs, arcs.first_like(pair)) for arcs, pair in waiting)
     return sorted(asked, key=lambda arc: arc[0].turns_of(arc[1]))

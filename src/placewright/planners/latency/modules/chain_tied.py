@@ -35,8 +35,9 @@ from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.exact.priced import TURNS, Priced
 from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import Chain, Pair
+from placewright.planners.latency.modules.device_twins import DeviceTwins
 from placewright.planners.latency.modules.knapsack import Choice, fitted
-from placewright.planners.latency.modules.priced_arcs import PricedArcs, Twins
+from placewright.planners.latency.modules.priced_arcs import PricedArcs
 from placewright.problem import LONG_ROUNDING, ROUNDING
 from placewright.solvers.running import POLL_SECONDS, Crew
 
@@ -59,7 +60,7 @@ class TiedChain:
     def __init__(self, chain: Chain[ExactArcs], solvers: Solvers, best: Incumbent | None) -> None:
         self.chain, self.solvers, self.best = chain, solvers, best
         self.problem, self.bound = chain.problem, chain.lower_bound()
-        twins = Twins(self.problem)
+        twins = DeviceTwins(self.problem)
         self._groups = twins.groups
         of = {arcs: PricedArcs(arcs, twins) for arcs in dict.fromkeys(chain.arcs)}
         self._arcs = [of[arcs] for arcs in chain.arcs]

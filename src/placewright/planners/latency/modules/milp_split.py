@@ -27,8 +27,6 @@ from placewright.planners.exact import DEFAULT_SECONDS, solver_option
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.planners.latency.modules.arcs_exact import ExactArcs
-from placewright.planners.latency.modules.chain import chain_of
 from placewright.planners.latency.modules.chain_exact import ExactChain
 from placewright.planners.latency.modules.chain_search import MOST_IN_VAIN, ChainSearch
 from placewright.planners.latency.modules.chain_tied import TiedChain
@@ -186,7 +184,7 @@ class _Search:
 
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if it may not search, first quickly, then from a better plan."""
-        exact = ExactChain(chain_of(self.modules, ExactArcs))
+        exact = ExactChain(self.modules)
         if self.problem.may_overflow and self.solvers.method.may_price:
             self._tied(exact)
         search = None

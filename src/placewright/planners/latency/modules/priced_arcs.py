@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from itertools import product
 
 import numpy as np
 
-from placewright.analysis.parts import Part
 from placewright.budget import Budget
 from placewright.formulations.latency.chain_memory import Cut
-from placewright.formulations.latency.incumbent import interchangeable_devices, timed
+from placewright.formulations.latency.incumbent import timed
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import PROVED
 from placewright.planners.latency.exact.priced import Priced
 from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import Pair
+from placewright.planners.latency.modules.device_twins import DeviceTwins
 from placewright.planners.latency.modules.knapsack import Choice
-from placewright.problem import Problem
 
 MOST_CHOICES = 24  # of an arc
 
@@ -35,7 +33,7 @@ class PricedArcs:
     of which is as short as another and takes as little everywhere, the shortest first.
     """
 
-    def __init__(self, arcs: ExactArcs, twins: Twins) -> None:
+    def __init__(self, arcs: ExactArcs, twins: DeviceTwins) -> None:
         self.part, self.low = arcs.part, arcs.low
         self.cuts: dict[Pair, list[Cut]] = defaultdict(list)
         self.choices: dict[Pair, list[Choice]] = defaultdict(list)
@@ -115,49 +113,6 @@ class PricedArcs:
         """
         more = [cut.low + self.memory * float((price - cut.price).min()) for cut in cuts]
         return max(more, default=0.0)
-
-
-class Twins:
-    """Devices that can be exchanged, and what that makes of pairs of them."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.groups = interchangeable_devices(problem)
-        self._group = np.arange(problem.device_count)
-        for group in self.groups:
-            self._group[group] = group[0]
-        self._known: dict[tuple[bool, bool, Pair], list[tuple[Pair, Ints]]] = {}
-
-    def like(self, part: Part, pair: Pair) -> list[tuple[Pair, Ints]]:
-        """Pairs of ends between which the part takes as long, each with ``renamed[device]``.
-
-        A plan between `pair` is one between that pair if each device is called as there.
-        """
-        are_devices = part.before >= 0, part.after >= 0
-        key = *are_devices, pair
-        if key not in self._known:
-            sources, targets = (
-                np.flatnonzero(self._group == self._group[end]).tolist() if is_device else [0]
-                for is_device, end in zip(are_devices, pair, strict=True)
-            )
-            self._known[key] = []
-            for other in product(sources, targets):
-                ends = zip(are_devices, pair, other, strict=True)
-                renamed = self._renamed([(a, b) for is_device, a, b in ends if is_device])
-                if renamed is not None:
-                    self._known[key].append((other, renamed))
-        return self._known[key]
-
-    def _renamed(self, ends: list[Pair]) -> Ints | None:
-        """A renaming of devices, each within its group, that takes one to the other at the ends."""
-        renamed = np.full(len(self._group), -1, dtype=np.int32)
-        for here, there in ends:
-            if renamed[here] != there and (renamed[here] >= 0 or there in renamed):
-                return None
-            renamed[here] = there
-        for group in np.unique(self._group):
-            members = np.flatnonzero(self._group == group)
-            renamed[members[renamed[members] < 0]] = members[~np.isin(members, renamed)]
-        return renamed
 
 
 def _renamed(of_device: Floats, renamed: Ints) -> Floats:
