@@ -65,14 +65,19 @@ class Part:
             device[unit == unit[self.sub.ops.tolist().index(self.after)]] = target
         return device
 
-    def pinned(self, source: int, target: int) -> Subproblem:
-        """With the cut op before it on device `source`, its own on `target`."""
+    def pins(self, source: int, target: int) -> dict[int, int]:
+        """The devices of the cut ops, by their numbers in `sub`."""
         pins = {}
         if self.before >= 0:
-            pins[int(self.sub.problem.op_unit[0])] = source
+            pins[0] = source
         if self.after >= 0:
-            op = int(np.flatnonzero(self.sub.ops == self.after)[0])
-            pins[int(self.sub.problem.op_unit[op])] = target
+            pins[int(np.flatnonzero(self.sub.ops == self.after)[0])] = target
+        return pins
+
+    def pinned(self, source: int, target: int) -> Subproblem:
+        """With the cut op before it on device `source`, its own on `target`."""
+        unit = self.sub.problem.op_unit
+        pins = {int(unit[op]): device for op, device in self.pins(source, target).items()}
         return replace(self.sub, problem=self.sub.problem.with_pins(pins))
 
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from placewright.analysis.parts import Part, longest_paths
 from placewright.bounds.latency.paths import lower_bound
+from placewright.bounds.latency.relaxation.between import Between
+from placewright.budget import Budget
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
@@ -22,6 +24,7 @@ from placewright.planners.latency.modules.chain import Pair
 from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 GUESSED, BOUNDED, SOLVED = range(3)
+FEWEST_OPS, MOST_OPS = 6, 70  # of a part whose regions say more than its paths, and in time
 
 
 class ExactArcs:
@@ -30,7 +33,8 @@ class ExactArcs:
     `low[source, target]` bounds an arc; `value` is what was found, by one of `placements`;
     `guess` is `low` or, of an arc that has had all its time, `value`. `turns` that arcs have had;
     `turns_of_all`, the whole part with its ends free, of which all is known that so can be
-    (`is_exhausted`). `is_hard`: not solved at once. Pairs that are the same but for names of
+    (`is_exhausted`). `is_hard`: not solved at once. `with_regions[source, target]`: bounded by
+    regions, whatever came of it. Pairs that are the same but for names of
     devices (`twins`) are one: `placements` and `turns` are by the first of them.
     """
 
@@ -46,6 +50,8 @@ class ExactArcs:
         self.turns_of_all = 0
         self.is_exhausted = False
         self.is_hard = False
+        self.with_regions = np.zeros(self.low.shape, dtype=np.bool_)
+        self._between: Between | None = None
 
     def offer(self, pair: Pair, found: Incumbent) -> None:
         self._keep(pair, found.placement, found.value)
@@ -81,6 +87,18 @@ class ExactArcs:
         """By more than its longest path."""
         self._raise(pair, lower_bound(self.part.pinned(*pair).problem).value)
         self.level[self.cells(pair)] = BOUNDED
+
+    @property
+    def has_regions(self) -> bool:
+        """Whether the part is large enough to have some, and small enough for them to be solved."""
+        return FEWEST_OPS <= len(self.part.ops) <= MOST_OPS
+
+    def bound_by_regions(self, pair: Pair, budget: Budget) -> None:
+        """By the regions between its ends, small ones solved; once for each pair."""
+        self.with_regions[self.cells(pair)] = True
+        if self._between is None:
+            self._between = Between(self.part.sub.problem)
+        self._raise(pair, self._between.bound(self.part.pins(*pair), budget))
 
     def is_open(self, pair: Pair, turns: float = math.inf) -> bool:
         """Whether it is not solved, and has had fewer turns."""

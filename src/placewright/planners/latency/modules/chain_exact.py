@@ -12,6 +12,7 @@ turns of others, and what one shows counts for the next that is asked for.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import attrgetter
@@ -28,6 +29,7 @@ from placewright.planners.latency.modules.chain import Chain, Pair, Path, chain_
 from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 Arc = tuple[ExactArcs, Pair]
+REGIONS_FIRST, REGIONS_SHARE = 1.0, 0.5  # seconds for regions, then of the time since the start
 GUESS, VALUE, LOW = attrgetter("guess"), attrgetter("value"), attrgetter("low")
 
 
@@ -46,11 +48,16 @@ class Turn:
 
 
 class ExactChain:
-    """Which arcs of a chain are to be solved next, and what is known of the whole."""
+    """Which arcs of a chain are to be solved next, and what is known of the whole.
 
-    def __init__(self, modules: Modules) -> None:
+    Arcs are bounded by regions too if it is built `with_regions`, for part of the time that passes:
+    so what comes out depends on the clock.
+    """
+
+    def __init__(self, modules: Modules, with_regions: bool = True) -> None:
         twins = DeviceTwins(modules.problem)
         self.chain: Chain[ExactArcs] = chain_of(modules, lambda part: ExactArcs(part, twins))
+        self._begun, self._on_regions, self._with_regions = time.monotonic(), 0.0, with_regions
         self._unfilled = list(dict.fromkeys(self.chain.arcs))
 
     def next(
@@ -121,11 +128,26 @@ class ExactChain:
                 for arcs, pair in arcs_of_path
                 if arcs.level[pair] == GUESSED
             }
-            if not guessed:
-                return
             for arcs, pair in guessed:
                 if limit.left > 0:
                     arcs.bound(pair)
+            if not guessed and not self._bound_by_regions(arcs_of_path, limit):
+                return
+
+    def _bound_by_regions(self, path: Collection[Arc], limit: Budget) -> bool:
+        """The arcs of a path that are not yet, while there is time for it; whether there were any."""
+        is_any = False
+        for arcs, pair in path:
+            if arcs.with_regions[pair] or not (arcs.is_open(pair) and arcs.has_regions):
+                continue
+            started = time.monotonic()
+            allowed = max(REGIONS_FIRST, REGIONS_SHARE * (started - self._begun))
+            if not self._with_regions or self._on_regions >= allowed or limit.left <= 0:
+                break
+            arcs.bound_by_regions(pair, limit)
+            self._on_regions += time.monotonic() - started
+            is_any = True
+        return is_any
 
     def _next(self, under_way: Collection[Turn], turns: float, waits: bool) -> Turn | None:
         cost = {arcs: arcs.guess for arcs in self.chain.arcs}

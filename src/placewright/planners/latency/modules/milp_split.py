@@ -184,7 +184,7 @@ class _Search:
 
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if it may not search, first quickly, then from a better plan."""
-        exact = ExactChain(self.modules)
+        exact = ExactChain(self.modules, with_regions=self.solvers.method.may_price)
         if self.problem.may_overflow and self.solvers.method.may_price:
             self._tied(exact)
         search = None
