@@ -135,7 +135,7 @@ class ExactChain:
                 return
 
     def _bound_by_regions(self, path: Collection[Arc], limit: Budget) -> bool:
-        """The arcs of a path that are not yet, while there is time for it; whether there were any."""
+        """The arcs of a path not bounded so yet, while there is time; whether there were any."""
         is_any = False
         for arcs, pair in path:
             if arcs.with_regions[pair] or not (arcs.is_open(pair) and arcs.has_regions):
