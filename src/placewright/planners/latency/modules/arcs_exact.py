@@ -15,6 +15,7 @@ import numpy as np
 from placewright.analysis.parts import Part, longest_paths
 from placewright.bounds.latency.paths import lower_bound
 from placewright.bounds.latency.relaxation.between import Between
+from placewright.bounds.latency.relaxation.paths import MOST_SEARCHED
 from placewright.budget import Budget
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
@@ -24,7 +25,7 @@ from placewright.planners.latency.modules.chain import Pair
 from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 GUESSED, BOUNDED, SOLVED = range(3)
-FEWEST_OPS, MOST_OPS = 6, 70  # of a part whose regions say more than its paths, and in time
+FEWEST_OPS = 6  # of a part whose regions say more than its paths
 
 
 class ExactArcs:
@@ -34,8 +35,8 @@ class ExactArcs:
     `guess` is `low` or, of an arc that has had all its time, `value`. `turns` that arcs have had;
     `turns_of_all`, the whole part with its ends free, of which all is known that so can be
     (`is_exhausted`). `is_hard`: not solved at once. `with_regions[source, target]`: bounded by
-    regions, whatever came of it. Pairs that are the same but for names of
-    devices (`twins`) are one: `placements` and `turns` are by the first of them.
+    regions, whatever came of it. Pairs that are the same but for names of devices (`twins`) are
+    one: `placements` and `turns` are by the first of them.
     """
 
     def __init__(self, part: Part, twins: DeviceTwins) -> None:
@@ -91,7 +92,7 @@ class ExactArcs:
     @property
     def has_regions(self) -> bool:
         """Whether the part is large enough to have some, and small enough for them to be solved."""
-        return FEWEST_OPS <= len(self.part.ops) <= MOST_OPS
+        return FEWEST_OPS <= len(self.part.ops) <= MOST_SEARCHED
 
     def bound_by_regions(self, pair: Pair, budget: Budget) -> None:
         """By the regions between its ends, small ones solved; once for each pair."""
@@ -156,8 +157,9 @@ class ExactArcs:
         pair = None if answer.placement is None else self.part.ends(answer.placement)
         if pair is not None and answer.placement is not None:
             self._keep(pair, answer.placement, answer.value)
-        for source, target in np.argwhere(self.level < SOLVED).tolist():
-            self._raise((source, target), answer.lower_bound)
+        unsolved = np.argwhere(self.level < SOLVED).tolist()
+        for first in {self.first_like((source, target)) for source, target in unsolved}:
+            self._raise(first, answer.lower_bound)
         if pair is not None and answer.is_proved:
             self._close(pair)
 
