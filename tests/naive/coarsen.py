@@ -41,6 +41,20 @@ def naive_cut_ops(problem):
     return sorted(cuts, key=lambda c: -len(after[c]))
 
 
+def naive_comparable_with_all(problem):
+    after = descendants(problem)
+    ops = range(problem.op_count)
+    return [all(other in after[c] or c in after[other] for other in ops if other != c) for c in ops]
+
+
+def naive_passing(problem):
+    """Per edge whether an op comparable with all others is between its producer and consumer."""
+    after = descendants(problem)
+    middles = np.flatnonzero(naive_comparable_with_all(problem)).tolist()
+    ends = zip(problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True)
+    return [any(c in after[a] and b in after[c] for c in middles) for a, b in ends]
+
+
 def with_ends(problem):
     """The undirected graph with an input before all sources and an output after all sinks."""
     pairs = edge_pairs(problem)

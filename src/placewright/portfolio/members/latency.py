@@ -91,6 +91,17 @@ LATENCY = (
     ),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
+    # Without what passes by its modules a training graph is a chain, of which as much is proved.
+    Member(
+        "milp-split",
+        "prove",
+        {"processes": "1"},
+        NODES,
+        share=0.5,
+        shapes=[MODULES, WHOLE],
+        passed=True,
+        most_ops=3_000,
+    ),
     # Where devices are full single ops move, and most comes of one long search; prices of memory
     # bound that. Modules, which memory ties together, come after these.
     *of_its_own(
@@ -193,6 +204,7 @@ LATENCY = (
         NODES,
         0.45,
         shapes=[MODULES, WHOLE],
+        passed=False,
         most_ops=3_000,
         memory=[ENOUGH, SHORT],
     ),
@@ -206,6 +218,7 @@ LATENCY = (
         NODES,
         0.3,
         shapes=[MODULES, WHOLE],
+        passed=False,
         most_ops=3_000,
         memory=[FULL],
     ),

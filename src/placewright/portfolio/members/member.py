@@ -51,6 +51,8 @@ class Member:
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
       of its ops; `shapes`: shapes (`shape_of`);
+    - `passed`: True if it is only for graphs that are a chain of small modules but for edges which
+      pass by some (`milp_split.is_chain_but_for_passing`), False if only for others;
     - `memory`: whether it is for problems whose ops do not all fit the device that is quickest for
       them, of `MANY` ops or more (``short``) or of fewer and of `UNDECIDED` size or more
       (``full``), and for all others (``enough``);
@@ -75,6 +77,7 @@ class Member:
     most_ops: float = math.inf
     most_units: float = 1.0
     shapes: Collection[Shape] = (CHAIN, TIED, MODULES, WHOLE)
+    passed: bool | None = None
     memory: Collection[Memory] = (ENOUGH, FULL, SHORT)
     where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
@@ -94,7 +97,9 @@ class Member:
             return False
         if memory_of(problem) not in self.memory:
             return False
-        return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
+        if not (self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes):
+            return False
+        return self.passed is None or self.passed == _is_passed(problem)
 
     @property
     def title(self) -> str:
@@ -117,6 +122,12 @@ def is_decided(problem: Problem) -> bool:
 
     parts = problem.options.batch // batches_of(problem).chunk
     return size * parts <= DECIDED_BATCHES
+
+
+def _is_passed(problem: Problem) -> bool:
+    from placewright.planners.latency.modules.milp_split import is_chain_but_for_passing
+
+    return is_chain_but_for_passing(problem)
 
 
 @once_per_problem

@@ -11,6 +11,7 @@ import numpy as np
 
 from placewright.analysis.modules import Modules, asked_channels, ever_smaller, split_modules
 from placewright.analysis.parts import parts_of
+from placewright.analysis.passing import without_passing
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
@@ -28,6 +29,7 @@ from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method,
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.chain_exact import ExactChain
+from placewright.planners.latency.modules.chain_passed import PassedChain
 from placewright.planners.latency.modules.chain_search import MOST_IN_VAIN, ChainSearch
 from placewright.planners.latency.modules.chain_tied import TiedChain
 from placewright.planners.latency.modules.channel_bound import channel_bounds
@@ -53,6 +55,7 @@ LARGEST_MODULE = 3_000
 
 # Of the time that is left when each begins.
 CHAIN_SHARE, TIED_SHARE = 0.8, 0.7
+PASSED_SHARE = 0.9  # others go on from the plan of a training graph
 ORDER_SHARE, POLISH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6
 
 
@@ -63,7 +66,9 @@ class MilpSplit(LatencyPlanner):
     memory does not bind; its bound holds in any case, for a module alone has all the memory. Where
     it binds, modules are solved again at prices of memory (`chain_tied`).
     With more (`channels`) modules are solved in order and then placed anew two at a time;
-    what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
+    what is proved comes from `channel_bound`. A graph that is a chain of modules but for edges
+    which pass by some, as training graphs are, is solved as such a chain first (`chain_passed`). It
+    begins with the best of the budget's start, HEFT
     and simpler rules, so there is a plan even if no module was solved in time, or the modules
     together overflow a device. Beside one channel's modules (`chain_search`), or after those of
     more, it searches neighbourhoods of the plan as planner `lns` does, unless there is a start and
@@ -127,7 +132,10 @@ class MilpSplit(LatencyPlanner):
         method = Method(self.solver, self.nodes, seed, self.module_seconds)
         with self._pool() as pool:
             solvers = Solvers(method, 1 if self.nodes else self.processes, pool)
-            search = _Search(modules, first, solvers, limit, on_progress)
+            passed = None
+            if self.channels is None and is_chain_but_for_passing(problem):
+                passed = PassedChain(problem, solvers)
+            search = _Search(modules, passed, first, solvers, limit, on_progress)
             may_search = self.nodes is None and (budget.start is None or self.processes != 1)
             search.run(may_search)
         if search.best is None:
@@ -161,12 +169,13 @@ class _Search:
     def __init__(
         self,
         modules: Modules,
+        passed: PassedChain | None,
         best: Incumbent | None,
         solvers: Solvers,
         limit: Budget,
         on_progress: Progress,
     ) -> None:
-        self.modules, self.problem = modules, modules.problem
+        self.modules, self.problem, self.passed = modules, modules.problem, passed
         self.best, self.bound = best, 0.0
         self.solvers, self.limit, self.on_progress = solvers, limit, on_progress
         self.reporter = BoundReporter(limit, MilpSplit.name, _known(self.problem, limit.start))
@@ -177,6 +186,8 @@ class _Search:
     def run(self, may_search: bool) -> None:
         """Modules first; then, if it `may_search`, neighbourhoods of the plan too."""
         with suppress(KeyboardInterrupt):
+            if self.passed is not None:
+                self._without_passing(self.passed, self._part(PASSED_SHARE))
             if self.modules.is_exact:
                 self._one_channel(may_search)
             else:
@@ -222,6 +233,17 @@ class _Search:
         self._bound(self._part(BOUND_SHARE if may_search else 1.0))
         if may_search:
             self._improve(searched, self.limit, MOST_IN_VAIN)
+
+    def _without_passing(self, passed: PassedChain, limit: Budget) -> None:
+        offered = None
+        for done in passed.steps(limit, self.best.placement if self.best else None):
+            self.on_progress("modules solved without what passes by them", done)
+            self._prove(passed.bound)
+            if passed.placement is not offered:
+                offered = passed.placement
+                self._offer(offered)
+            if self._is_proved():
+                break
 
     def _part(self, share: float) -> Budget:
         return self.limit.part(self.limit.left * share)
@@ -287,6 +309,11 @@ def is_chain(problem: Problem) -> bool:
     """
     parts = parts_of(split_modules(problem))
     return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
+
+
+def is_chain_but_for_passing(problem: Problem) -> bool:
+    """Whether it is one (`is_chain`) only without the edges that pass by modules. O(V + E)."""
+    return not is_chain(problem) and is_chain(without_passing(problem).problem)
 
 
 def _known(problem: Problem, start: Placement | None) -> float:
