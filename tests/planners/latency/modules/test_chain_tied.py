@@ -28,6 +28,7 @@ from placewright.planners.latency.modules.milp_split import MilpSplit
 from placewright.planners.latency.modules.priced_arcs import PricedArcs
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.analysis.test_modules import problem_of
 from tests.naive import shortest_makespan
 from tests.naive.chain_memory import shortest_path_with_memory
 from tests.planners.latency.exact.test_priced import PRICES, RESIDENT, least_cost
@@ -56,17 +57,21 @@ def chained_graphs(draw):
 
 @st.composite
 def tied_problems(draw):
-    """Such a graph on two or three devices with hardly enough memory, equal ones or not."""
+    """Such a graph on two or three devices with hardly enough memory.
+
+    These differ, are equal, or are so but for their memory, of which a part may need little.
+    """
     drawn = problems(graph=chained_graphs(), max_devices=3, options=draw(RESIDENT), memory=False)
     problem = draw(tight(drawn.filter(lambda problem: problem.device_count > 1)))
     if draw(st.booleans()):
         return problem
     devices = problem.device_count
+    memory = np.full(devices, problem.device_memory.max())
     route = np.where(np.eye(devices, dtype=bool), 0.0, 1.0)
     return replace(
         problem,
         op_time=np.repeat(problem.op_time[:, :1], devices, axis=1),
-        device_memory=np.full(devices, problem.device_memory.max()),
+        device_memory=memory + np.arange(devices) * draw(st.sampled_from([0.0, 1.0])),
         link_latency=route * draw(st.sampled_from([0.0, 0.5])),
         link_seconds_per_byte=route * draw(st.sampled_from([0.25, 1.0])),
         channel_offsets=np.zeros(devices**2 + 1, dtype=np.int64),
@@ -117,10 +122,9 @@ def test_the_planner_proves_no_more_than_the_optimum(problem):
 @given(tied_problems(), st.data())
 def test_what_is_proved_at_some_prices_holds_at_others(problem, data):
     chain = exact_chain(problem)
-    twins = DeviceTwins(problem)
     price, other = (np.array([data.draw(PRICES) for _ in problem.device_names]) for _ in range(2))
     for arcs in dict.fromkeys(chain.arcs):
-        priced = PricedArcs(arcs, twins)
+        priced = PricedArcs(arcs)
         pairs = [tuple(pair) for pair in np.argwhere(np.isfinite(priced.low)).tolist()]
         for pair in [None, data.draw(st.sampled_from(pairs))] if pairs else []:
             work = priced.work(pair, price, len(TURNS), Budget(), 0)
@@ -159,6 +163,19 @@ def test_twins_are_renamed_within_their_groups(problem):
                 for device, name in enumerate(renamed.tolist()):
                     together = [group for group in twins.groups if device in group]
                     assert name == device or name in together[0]
+
+
+def test_devices_that_differ_in_memory_are_twins_where_a_part_fits_any_of_them():
+    problem = replace(
+        problem_of("ab ac bd cd de df eg fg"),
+        op_memory=np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0]),
+    )
+    for small, are_twins in ((7.0, [True, True]), (5.0, [True, False])):
+        here = problem.with_device_memory(np.array([small, 9.0]))
+        of = DeviceTwins.by_part(here)
+        parts = ExactChain(split_modules(here)).chain.parts
+        assert [len(part.ops) for part in parts] == [4, 3]
+        assert [len(of(part).groups) == 1 for part in parts] == are_twins
 
 
 # -- the programs ----------------------------------------------------------------------------------

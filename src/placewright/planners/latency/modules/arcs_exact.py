@@ -25,6 +25,7 @@ from placewright.planners.latency.modules.chain import Pair
 from placewright.planners.latency.modules.device_twins import DeviceTwins
 
 GUESSED, BOUNDED, SOLVED = range(3)
+FEW_PAIRS = 2  # that differ, of which each is bounded sooner than all together
 FEWEST_OPS = 6  # of a part whose regions say more than its paths
 
 
@@ -41,7 +42,7 @@ class ExactArcs:
 
     def __init__(self, part: Part, twins: DeviceTwins) -> None:
         self.part = part
-        self._twins = twins
+        self.twins = twins
         self.low = np.maximum(longest_paths(part), lower_bound(part.sub.problem).value)
         self.guess = self.low.copy()
         self.value = np.full(self.low.shape, np.inf)
@@ -53,23 +54,25 @@ class ExactArcs:
         self.is_hard = False
         self.with_regions = np.zeros(self.low.shape, dtype=np.bool_)
         self._between: Between | None = None
+        pairs = np.argwhere(np.isfinite(self.low)).tolist()
+        self._has_many = len({self.first_like((one, two)) for one, two in pairs}) > FEW_PAIRS
 
     def offer(self, pair: Pair, found: Incumbent) -> None:
         self._keep(pair, found.placement, found.value)
 
     def first_like(self, pair: Pair) -> Pair:
         """The first of the pairs that are the same as this one."""
-        return self._twins.like(self.part, pair)[0][0]
+        return self.twins.like(self.part, pair)[0][0]
 
     def cells(self, pair: Pair) -> tuple[list[int], list[int]]:
         """All of them, as an index of a table."""
-        pairs = [other for other, _ in self._twins.like(self.part, pair)]
+        pairs = [other for other, _ in self.twins.like(self.part, pair)]
         return [source for source, _ in pairs], [target for _, target in pairs]
 
     def placement(self, pair: Pair) -> Placement:
         """The best known; KeyError without one."""
         known = self.placements[self.first_like(pair)]
-        twins = self._twins.like(self.part, self.first_like(pair))
+        twins = self.twins.like(self.part, self.first_like(pair))
         renamed = next(renamed for other, renamed in twins if other == pair)
         return Placement(renamed[known.device], known.sequence)
 
@@ -125,7 +128,7 @@ class ExactArcs:
 
     @property
     def may_ask_for_all(self) -> bool:
-        return self.low.size > 1 and not self.is_exhausted
+        return self._has_many and not self.is_exhausted
 
     def wants_all_before(self, pair: Pair) -> bool:
         """Whether a turn for all pairs is worth more than one for this arc.
@@ -172,7 +175,7 @@ class ExactArcs:
     def _keep(self, pair: Pair, placement: Placement, value: float) -> None:
         if value < self.value[pair]:
             first = self.first_like(pair)
-            twins = self._twins.like(self.part, pair)
+            twins = self.twins.like(self.part, pair)
             renamed = next(renamed for other, renamed in twins if other == first)
             self.placements[first] = Placement(renamed[placement.device], placement.sequence)
             self.value[self.cells(pair)] = value

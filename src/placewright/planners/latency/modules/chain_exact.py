@@ -55,8 +55,8 @@ class ExactChain:
     """
 
     def __init__(self, modules: Modules, with_regions: bool = True) -> None:
-        twins = DeviceTwins(modules.problem)
-        self.chain: Chain[ExactArcs] = chain_of(modules, lambda part: ExactArcs(part, twins))
+        twins = DeviceTwins.by_part(modules.problem)
+        self.chain: Chain[ExactArcs] = chain_of(modules, lambda part: ExactArcs(part, twins(part)))
         self._begun, self._on_regions, self._with_regions = time.monotonic(), 0.0, with_regions
         self._unfilled = list(dict.fromkeys(self.chain.arcs))
 

@@ -8,6 +8,7 @@ little.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from placewright.analysis.modules import split_modules
@@ -21,8 +22,6 @@ from placewright.planners.latency.modules.chain_search import ChainSearch
 from placewright.planners.latency.modules.chain_tied import TiedChain
 from placewright.planners.latency.search.state import State
 from placewright.problem import Problem
-
-CHAIN_SHARE = 0.7  # of the time, before memory is priced
 
 
 class PassedChain:
@@ -44,20 +43,20 @@ class PassedChain:
         chain = ChainSearch(exact, self.solvers, None)
         if start is not None:
             chain.take(State(self.part.problem, self.part.restricted(start)))
-        may_price = self.part.problem.may_overflow and self.solvers.method.may_price
-        share = CHAIN_SHARE if may_price else 1.0
-        for done in chain.steps(limit.part(share * limit.left)):
+        begun = time.monotonic()
+        for done in chain.steps(limit):
             self._take(exact.chain.lower_bound(), exact.placement())
-            yield share * done
+            yield done
         self._take(exact.chain.lower_bound(), exact.placement())
-        if may_price and self._is_too_full:
-            yield from self._priced(exact, limit)
+        if self.solvers.method.may_price and self._is_too_full:
+            yield from self._priced(exact, limit.part(time.monotonic() - begun))
 
     def _priced(self, exact: ExactChain, limit: Budget) -> Iterator[float]:
+        """As long as the chain took: full devices take a training graph little longer."""
         tied = TiedChain(exact.chain, self.solvers, None)
         for _ in tied.steps(limit):
             self._take(tied.bound, tied.best.placement if tied.best else None)
-            yield CHAIN_SHARE
+            yield 1.0
 
     @property
     def _is_too_full(self) -> bool:

@@ -27,7 +27,12 @@ import numpy as np
 from placewright.budget import Budget
 from placewright.formulations.latency.chain_memory import PartOfChain, Path, shortest_path
 from placewright.formulations.latency.chain_mix import Mix, mixed
-from placewright.formulations.latency.incumbent import Incumbent, longest, timed
+from placewright.formulations.latency.incumbent import (
+    Incumbent,
+    interchangeable_devices,
+    longest,
+    timed,
+)
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import PROVED, overfull
@@ -35,7 +40,6 @@ from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.exact.priced import TURNS, Priced
 from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import Chain, Pair
-from placewright.planners.latency.modules.device_twins import DeviceTwins
 from placewright.planners.latency.modules.knapsack import Choice, fitted
 from placewright.planners.latency.modules.priced_arcs import PricedArcs
 from placewright.problem import LONG_ROUNDING, ROUNDING
@@ -60,9 +64,8 @@ class TiedChain:
     def __init__(self, chain: Chain[ExactArcs], solvers: Solvers, best: Incumbent | None) -> None:
         self.chain, self.solvers, self.best = chain, solvers, best
         self.problem, self.bound = chain.problem, chain.lower_bound()
-        twins = DeviceTwins(self.problem)
-        self._groups = twins.groups
-        of = {arcs: PricedArcs(arcs, twins) for arcs in dict.fromkeys(chain.arcs)}
+        self._groups = interchangeable_devices(self.problem)
+        of = {arcs: PricedArcs(arcs) for arcs in dict.fromkeys(chain.arcs)}
         self._arcs = [of[arcs] for arcs in chain.arcs]
         self._turns, self._dearest = FIRST_TURNS, DEAREST
         self._is_unsolved = False  # whether some part was not solved to the end lately

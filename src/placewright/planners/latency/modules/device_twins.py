@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -15,6 +16,24 @@ from placewright.problem import Problem
 
 class DeviceTwins:
     """Groups of devices that can be exchanged, and the pairs that are the same for that."""
+
+    @classmethod
+    def by_part(cls, problem: Problem) -> Callable[[Part], DeviceTwins]:
+        """Those of each part: where it fits any device, how much memory each has is no matter.
+
+        Memory binds no plan of such a part, nor do its cut ops lack it anywhere.
+        """
+        strict = cls(problem)
+        if problem.options.memory != "resident":
+            return lambda part: strict
+        least = problem.device_memory.min(initial=np.inf)
+        loose = cls(problem.with_device_memory(np.full(problem.device_count, least)))
+
+        def of(part: Part) -> DeviceTwins:
+            units = np.unique(problem.op_unit[part.sub.ops])
+            return loose if problem.unit_memory[units].sum() <= least else strict
+
+        return of
 
     def __init__(self, problem: Problem) -> None:
         self.groups = interchangeable_devices(problem)

@@ -55,7 +55,7 @@ LARGEST_MODULE = 3_000
 
 # Of the time that is left when each begins.
 CHAIN_SHARE, TIED_SHARE = 0.8, 0.7
-PASSED_SHARE = 0.9  # others go on from the plan of a training graph
+PASSED_SHARE = 0.6
 ORDER_SHARE, POLISH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6
 
 
@@ -187,7 +187,11 @@ class _Search:
         """Modules first; then, if it `may_search`, neighbourhoods of the plan too."""
         with suppress(KeyboardInterrupt):
             if self.passed is not None:
-                self._without_passing(self.passed, self._part(PASSED_SHARE))
+                is_one_of_several = self.limit.start is not None and not may_search
+                share = 1.0 if is_one_of_several else PASSED_SHARE
+                self._without_passing(self.passed, self._part(share))
+                if is_one_of_several:  # modules of the whole are larger, and the others search it
+                    return
             if self.modules.is_exact:
                 self._one_channel(may_search)
             else:

@@ -20,7 +20,6 @@ from placewright.planners.latency.exact.cases import PROVED
 from placewright.planners.latency.exact.priced import Priced
 from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import Pair
-from placewright.planners.latency.modules.device_twins import DeviceTwins
 from placewright.planners.latency.modules.knapsack import Choice
 
 MOST_CHOICES = 24  # of an arc
@@ -33,12 +32,12 @@ class PricedArcs:
     of which is as short as another and takes as little everywhere, the shortest first.
     """
 
-    def __init__(self, arcs: ExactArcs, twins: DeviceTwins) -> None:
+    def __init__(self, arcs: ExactArcs) -> None:
         self.part, self.low = arcs.part, arcs.low
         self.cuts: dict[Pair, list[Cut]] = defaultdict(list)
         self.choices: dict[Pair, list[Choice]] = defaultdict(list)
         self.memory = float(self.part.sub.problem.op_memory.sum())
-        self._twins = twins
+        self._twins = arcs.twins
         self._anywhere: list[Cut] = []
         for pair, placement in arcs.placements.items():
             self.offer(pair, float(arcs.value[pair]), placement)
