@@ -97,7 +97,7 @@ LATENCY = (
         "prove",
         {"processes": "1"},
         NODES,
-        share=0.6,
+        share=0.7,
         shapes=[MODULES, WHOLE],
         passed=True,
         most_ops=3_000,
