@@ -165,17 +165,23 @@ def test_twins_are_renamed_within_their_groups(problem):
                     assert name == device or name in together[0]
 
 
-def test_devices_that_differ_in_memory_are_twins_where_a_part_fits_any_of_them():
+def test_more_memory_than_a_part_needs_makes_no_device_another_one():
     problem = replace(
         problem_of("ab ac bd cd de df eg fg"),
         op_memory=np.array([1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 4.0]),
     )
-    for small, are_twins in ((7.0, [True, True]), (5.0, [True, False])):
-        here = problem.with_device_memory(np.array([small, 9.0]))
+    for memory, of_first, of_last in (
+        ([7.0, 8.0], [[0, 1]], [[0, 1]]),
+        ([5.0, 8.0], [[0, 1]], []),
+        ([3.0, 9.0], [], []),
+    ):
+        here = problem.with_device_memory(np.array(memory))
         of = DeviceTwins.by_part(here)
         parts = ExactChain(split_modules(here)).chain.parts
         assert [len(part.ops) for part in parts] == [4, 3]
-        assert [len(of(part).groups) == 1 for part in parts] == are_twins
+        assert [of(part).groups for part in parts] == [of_first, of_last]
+        peak = replace(here, options=replace(here.options, memory="peak"))
+        assert [DeviceTwins.by_part(peak)(part).groups for part in parts] == [[], []]
 
 
 # -- the programs ----------------------------------------------------------------------------------

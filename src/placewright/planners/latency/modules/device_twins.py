@@ -19,19 +19,21 @@ class DeviceTwins:
 
     @classmethod
     def by_part(cls, problem: Problem) -> Callable[[Part], DeviceTwins]:
-        """Those of each part: where it fits any device, how much memory each has is no matter.
+        """Those of each part: more memory than all of it needs makes no device another one.
 
-        Memory binds no plan of such a part, nor do its cut ops lack it anywhere.
+        Not under ``peak``, where copies need some too.
         """
-        strict = cls(problem)
-        if problem.options.memory != "resident":
-            return lambda part: strict
-        least = problem.device_memory.min(initial=np.inf)
-        loose = cls(problem.with_device_memory(np.full(problem.device_count, least)))
+        is_resident = problem.options.memory == "resident"
+        known: dict[bytes, DeviceTwins] = {}
 
         def of(part: Part) -> DeviceTwins:
             units = np.unique(problem.op_unit[part.sub.ops])
-            return loose if problem.unit_memory[units].sum() <= least else strict
+            needed = problem.unit_memory[units].sum() if is_resident else np.inf
+            useful = np.minimum(problem.device_memory, needed)
+            key = np.unique(useful, return_inverse=True)[1].tobytes()
+            if key not in known:
+                known[key] = cls(problem.with_device_memory(useful))
+            return known[key]
 
         return of
 
