@@ -91,13 +91,22 @@ LATENCY = (
     ),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
-    # Without what passes by its modules a training graph is a chain, of which as much is proved.
+    # Without what passes by its modules a training graph is a chain, of which as much is proved: from
+    # a good plan sooner.
+    *of_its_own(
+        "prove",
+        {"start": "simple"},
+        share=0.3,
+        shapes=[MODULES, WHOLE],
+        passed=True,
+        memory=[FULL, SHORT],
+    ),
     Member(
         "milp-split",
         "prove",
         {"processes": "1"},
         NODES,
-        share=0.7,
+        share=0.9,
         shapes=[MODULES, WHOLE],
         passed=True,
         most_ops=3_000,
