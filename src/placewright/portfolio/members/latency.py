@@ -91,8 +91,8 @@ LATENCY = (
     ),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
-    # Without what passes by its modules a training graph is a chain, of which as much is proved: from
-    # a good plan sooner.
+    # Without what passes by its modules a training graph is a chain, of which as much is proved:
+    # from a good plan sooner.
     *of_its_own(
         "prove",
         {"start": "simple"},
