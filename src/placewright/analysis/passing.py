@@ -7,12 +7,10 @@ modules (`analysis.modules`), though it would be one without those tensors.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from placewright.analysis.subproblem import Subproblem
-from placewright.graph import Flags, frozen
+from placewright.analysis.subproblem import Subproblem, subproblem
+from placewright.graph import Flags
 from placewright.problem import Problem, once_per_problem
 
 
@@ -61,13 +59,5 @@ def without_passing(problem: Problem) -> Subproblem:
     is left, is one of these: what an op reads arrives as before. Memory stays as it is, but for
     tensors that nobody reads any more, which take none.
     """
-    kept = np.flatnonzero(~passing_edges(problem))
-    tensors, first = np.unique(problem.edge_tensor[kept], return_index=True)
-    part = replace(
-        problem,
-        tensor_producer=problem.tensor_producer[tensors],
-        tensor_bytes=problem.tensor_bytes[tensors],
-        consumer_offsets=np.append(first, len(kept)),
-        consumers=problem.consumers[kept],
-    )
-    return Subproblem(part, frozen(np.arange(problem.op_count), np.int32), frozen(kept, np.int32))
+    everything = np.arange(problem.op_count, dtype=np.int32)
+    return subproblem(problem, everything, ~passing_edges(problem))

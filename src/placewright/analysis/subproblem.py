@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.graph import Ints, frozen
+from placewright.graph import Flags, Ints, frozen
 from placewright.plan import Placement
 from placewright.problem import Problem
 
@@ -62,10 +62,12 @@ class Subproblem:
         )  # fmt: skip
 
 
-def subproblem(problem: Problem, ops: Ints) -> Subproblem:
+def subproblem(problem: Problem, ops: Ints, kept: Flags | None = None) -> Subproblem:
     """The problem of `ops` alone, numbered in the order given, with the edges between them.
 
-    Tensors keep their bytes and lose the consumers outside; those without any left are gone.
+    Of `kept[edge]` only those of that.
+
+    Tensors keep their bytes and lose the other consumers; those without any left are gone.
     Pins and colocation stay, the devices and the options are the same.
 
     >>> subproblem(problem, np.array([1, 2])).problem.op_names     # of a → b → c
@@ -74,7 +76,7 @@ def subproblem(problem: Problem, ops: Ints) -> Subproblem:
     number = np.full(problem.op_count, -1, dtype=np.int32)
     number[ops] = np.arange(len(ops))
     inside = (number[problem.edge_producer] >= 0) & (number[problem.consumers] >= 0)
-    edges = np.flatnonzero(inside)
+    edges = np.flatnonzero(inside if kept is None else inside & kept)
     # Parts that look the same are to have the same arrays: by producer, then as they were.
     edges = edges[np.argsort(number[problem.edge_producer[edges]], kind="stable")]
     tensors, first = np.unique(problem.edge_tensor[edges], return_index=True)

@@ -99,6 +99,7 @@ LATENCY = (
         share=0.3,
         shapes=[MODULES, WHOLE],
         passed=True,
+        most_ops=3_000,
         memory=[FULL, SHORT],
     ),
     Member(

@@ -3,7 +3,7 @@
 An arc costs at first what its longest path of ops says it cannot be less than, transfers paid; then
 it is bounded by more arguments, and solved by a constraint program, in turns (`exact.cases`). What
 makes a module hard are mostly not its ends, so one that is hard is first bounded for all pairs at
-once.
+once, unless few of these differ.
 """
 
 from __future__ import annotations

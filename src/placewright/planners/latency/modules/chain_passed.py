@@ -64,5 +64,6 @@ class PassedChain:
 
     def _take(self, bound: float, found: Placement | None) -> None:
         self.bound = max(self.bound, bound)
-        if found is not None:
+        known = self.placement
+        if found is not None and (known is None or (known.device != found.device).any()):
             self.placement = Placement(found.device)

@@ -36,7 +36,7 @@ from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished, searched, solve_in_order
 from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 from placewright.solvers.bound_callback import BoundReporter
 from placewright.solvers.mathopt import SOLVERS
 
@@ -315,6 +315,7 @@ def is_chain(problem: Problem) -> bool:
     return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
 
 
+@once_per_problem
 def is_chain_but_for_passing(problem: Problem) -> bool:
     """Whether it is one (`is_chain`) only without the edges that pass by modules. O(V + E)."""
     return not is_chain(problem) and is_chain(without_passing(problem).problem)
